@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/unstale/unstale/cache"
-	"github.com/unstale/unstale/internal/acl"
+	"github.com/unstale/unstale/internal/doctor"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/protocol"
@@ -92,7 +92,7 @@ func TestReadersPrivileges(t *testing.T) {
 		}
 		return nil
 	}
-	testenv.EachRule(t, w.client, "reader", acl.Rules(acl.Reader, acl.Options{Map: m, Report: true, Popular: true}), work)
+	testenv.EachRule(t, w.client, "reader", doctor.ACLRules(doctor.Reader, doctor.ACLOptions{Map: m, Report: true, Popular: true}), work)
 }
 
 // The rules of `unstale acl reader --shadow` suffice for shadow reads. Without them, the log
@@ -107,7 +107,7 @@ func TestShadowPrivileges(t *testing.T) {
 		text := strings.Replace(fmt.Sprintf(aclMap, "c:"+t.Name()+r.URL()+user), "shop:thing:{", user+":thing:{", 2)
 		m, err := invalidation.Parse("mapping.yaml", []byte(text), nil)
 		must(t, err)
-		testenv.SetUser(t, of.client, user, append([]string{"on", ">secret"}, acl.Rules(acl.Reader, acl.Options{Map: m, Shadow: may})...)...)
+		testenv.SetUser(t, of.client, user, append([]string{"on", ">secret"}, doctor.ACLRules(doctor.Reader, doctor.ACLOptions{Map: m, Shadow: may})...)...)
 		w := shadowWorldOf(of, user, func(c *cache.Config) {
 			c.Redis, c.Prefix = clientOf(t, "redis://"+user+":secret@"+r.Addr()+"/0"), user+":thing:"
 		})
@@ -169,7 +169,7 @@ func TestHealthyNamesATag(t *testing.T) {
 	w := worldAt(t, r.URL())
 	m, err := invalidation.Parse("mapping.yaml", fmt.Appendf(nil, aclMap, "c"), nil)
 	must(t, err)
-	testenv.SetUser(t, w.client, "reader", append([]string{"on", ">secret", "-@all"}, acl.Rules(acl.Reader, acl.Options{Map: m})...)...)
+	testenv.SetUser(t, w.client, "reader", append([]string{"on", ">secret", "-@all"}, doctor.ACLRules(doctor.Reader, doctor.ACLOptions{Map: m})...)...)
 	c := w.cache(cache.Config{Redis: clientOf(t, "redis://reader:secret@"+r.Addr()+"/0"), Prefix: "shop:thing:"})
 	tagged := func(ctx context.Context, keys []string) (map[string]string, error) {
 		cache.FillFrom(ctx).Tag("category-7")

@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/unstale/unstale/cache"
-	"github.com/unstale/unstale/internal/proxy"
+	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/internal/testenv"
 )
 
@@ -48,9 +48,9 @@ func TestNoRedis(t *testing.T) {
 }
 
 // A link leads to a Redis and can be disturbed.
-func newLink(t *testing.T, addr string) *proxy.Link {
+func newLink(t *testing.T, addr string) *servers.Link {
 	t.Helper()
-	link, err := proxy.New("redis", addr)
+	link, err := servers.NewLink("redis", addr)
 	must(t, err)
 	t.Cleanup(link.Close)
 	return link

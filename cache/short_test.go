@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/unstale/unstale/cache"
-	"github.com/unstale/unstale/internal/proxy"
+	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/internal/testenv"
 )
 
@@ -38,7 +38,7 @@ func TestShortDeadlinesFindRedisAway(t *testing.T) {
 }
 
 // testShortPatience runs callers that leave one by one.
-func testShortPatience(t *testing.T, name string, client redis.UniversalClient, link *proxy.Link, leave func(context.Context) (context.Context, context.CancelFunc)) {
+func testShortPatience(t *testing.T, name string, client redis.UniversalClient, link *servers.Link, leave func(context.Context) (context.Context, context.CancelFunc)) {
 	t.Helper()
 	db, sent := &database{value: "old"}, &journal{}
 	c := newCache(t, cache.Config{Redis: client, Timeout: 100 * time.Millisecond, Pause: time.Minute, Prefix: name, Hooks: cache.Hooks{Redis: sent.hook}})

@@ -12,9 +12,9 @@ import (
 	"github.com/unstale/unstale/internal/history"
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/mysqlerr"
-	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/session"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // An actor serves the actions of a Console. Safe for concurrent use.
@@ -41,12 +41,12 @@ type action struct {
 }
 
 var actions = []action{
-	{"retry", "Retry dead letters", "Puts dead letters back as they are, due immediately. If the current map still refuses a row, it dies again: remove the cause first.", operate.MayDead, retrying.look},
-	{"discard", "Discard dead letters", "Deletes dead letters for good. Their keys are not unlinked, so they may stay stale until they expire. Letters of the last 5 minutes stay, because write tokens may name their rows.", operate.MayDead, discarding.look},
-	{"correct", "Correct dead letters", "Puts dead letters back with another entity or other parameters, due immediately. Letters that the running map refuses as corrected stay.", operate.MayDead, correcting.look},
-	{"pause", "Pause all workers", "Makes all workers stop claiming rows and sweeping for a time. Rows wait, and their keys stay stale. Nothing is lost.", operate.MayPause, (*actor).lookPause},
-	{"resume", "Resume all workers", "Ends the pause of all workers, which then process the rows that wait.", operate.MayPause, (*actor).lookResume},
-	{"replay", "Replay the journal", "Unlinks and publishes again what workers unlinked in a time, for example after someone restored old data in Redis. Readers then load these values again.", operate.MayReplay, (*actor).lookReplay},
+	{"retry", "Retry dead letters", "Puts dead letters back as they are, due immediately. If the current map still refuses a row, it dies again: remove the cause first.", store.MayDead, retrying.look},
+	{"discard", "Discard dead letters", "Deletes dead letters for good. Their keys are not unlinked, so they may stay stale until they expire. Letters of the last 5 minutes stay, because write tokens may name their rows.", store.MayDead, discarding.look},
+	{"correct", "Correct dead letters", "Puts dead letters back with another entity or other parameters, due immediately. Letters that the running map refuses as corrected stay.", store.MayDead, correcting.look},
+	{"pause", "Pause all workers", "Makes all workers stop claiming rows and sweeping for a time. Rows wait, and their keys stay stale. Nothing is lost.", store.MayPause, (*actor).lookPause},
+	{"resume", "Resume all workers", "Ends the pause of all workers, which then process the rows that wait.", store.MayPause, (*actor).lookResume},
+	{"replay", "Replay the journal", "Unlinks and publishes again what workers unlinked in a time, for example after someone restored old data in Redis. Readers then load these values again.", store.MayReplay, (*actor).lookReplay},
 }
 
 // An intent describes what an action would do. A person sees it before confirming it.
@@ -63,7 +63,7 @@ type intent struct {
 
 	args url.Values // input that leads to the same intent
 	seen any        // what must be unchanged when it is confirmed
-	do   func(ctx context.Context, orders *operate.Orders, who string, progress func(string)) (result string, err error)
+	do   func(ctx context.Context, orders *store.Orders, who string, progress func(string)) (result string, err error)
 }
 
 // A field is an input of an action.
@@ -176,14 +176,14 @@ func (c *actor) start(w http.ResponseWriter, r *http.Request, page actionPage, i
 	it, who := page.intent, name+" (console)"
 	began := c.runs.start(c.base, id, func(ctx context.Context, progress func(string)) (string, error) {
 		defer c.done()
-		result, err := "", operate.Once(ctx, c.db, who, id[:orderID])
+		result, err := "", store.Once(ctx, c.db, who, id[:orderID])
 		if err == nil {
-			result, err = it.do(ctx, operate.NewOrders(c.db).As(who), who, progress)
+			result, err = it.do(ctx, store.NewOrders(c.db).As(who), who, progress)
 		}
 		switch {
-		case errors.Is(err, operate.ErrRepeated):
+		case errors.Is(err, store.ErrRepeated):
 			err = errRepeated
-		case errors.Is(err, operate.ErrPauseChanged), errors.Is(err, operate.ErrLetterChanged):
+		case errors.Is(err, store.ErrPauseChanged), errors.Is(err, store.ErrLetterChanged):
 			err = errChanged
 		}
 		return result, err
@@ -212,8 +212,8 @@ func (c *actor) person(r *http.Request) string {
 // readRights reads which privileges for actions the account lacks: by kind, with the fix.
 func (c *actor) readRights(ctx context.Context) (any, error) {
 	missing := map[string]string{}
-	for _, kind := range []string{operate.MayDead, operate.MayPause, operate.MayReplay} {
-		err := operate.May(ctx, c.db, kind)
+	for _, kind := range []string{store.MayDead, store.MayPause, store.MayReplay} {
+		err := store.May(ctx, c.db, kind)
 		switch n := mysqlerr.Number(err); {
 		case n == mysqlerr.NoRight || n == mysqlerr.NoColumnRight:
 			missing[kind] = reason(err)
@@ -245,7 +245,7 @@ func (c *actor) missing(ctx context.Context, kind string) string {
 func (c *actor) onDead() bool {
 	latest, cancel := context.WithCancel(c.base)
 	cancel()
-	return c.cfg.Actions && c.missing(latest, operate.MayDead) == ""
+	return c.cfg.Actions && c.missing(latest, store.MayDead) == ""
 }
 
 // A listedAction is an action in the panel.

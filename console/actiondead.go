@@ -10,9 +10,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/unstale/unstale/internal/expand"
-	"github.com/unstale/unstale/internal/operate"
+	"github.com/unstale/unstale/internal/history"
 	"github.com/unstale/unstale/internal/output"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/invalidation"
 )
 
@@ -21,20 +21,20 @@ const shownDead = 20
 
 // An expandedLetter is a dead letter with its names by the running map.
 type expandedLetter struct {
-	operate.DeadLetter
+	store.DeadLetter
 	Label   string
 	Names   []string // keys, patterns and sets
 	Refused string   // why the map refuses it, or a lookup failed; "": it does not
 }
 
 // expand expands a row by the running map, with its lookups.
-func (c *actor) expand(ctx context.Context, l operate.DeadLetter) expandedLetter {
+func (c *actor) expand(ctx context.Context, l store.DeadLetter) expandedLetter {
 	e := expandedLetter{DeadLetter: l}
 	if c.cfg.Worker == nil {
 		e.Refused = "unknown: this process has no worker, and so no map"
 		return e
 	}
-	plan, _, err := expand.Texts(ctx, c.db, c.cfg.Worker.Map(), l.Entity, l.EntityID, l.Params)
+	plan, _, err := history.ExpandTexts(ctx, c.db, c.cfg.Worker.Map(), l.Entity, l.EntityID, l.Params)
 	if err != nil {
 		e.Refused = err.Error()
 		if ask := c.cfg.nearEntity(l); ask != "" {
@@ -51,16 +51,16 @@ func (c *actor) expand(ctx context.Context, l operate.DeadLetter) expandedLetter
 type deadVerb struct {
 	says, button, done, note string
 	corrects                 bool
-	run                      func(*operate.Orders, context.Context, operate.DeadQuery, func(total int)) ([]uint64, error) // nil: correct
+	run                      func(*store.Orders, context.Context, store.DeadQuery, func(total int)) ([]uint64, error) // nil: correct
 }
 
 var (
 	retrying = deadVerb{
 		says: "Puts back %s, due immediately: workers process them by the current map.", button: "Retry", done: "Retried %s.",
-		note: "The map would refuse %s of those shown again. Correct them, or the map, first.", run: (*operate.Orders).RetryDead,
+		note: "The map would refuse %s of those shown again. Correct them, or the map, first.", run: (*store.Orders).RetryDead,
 	}
 	discarding = deadVerb{
-		says: "Deletes %s for good. Their keys are not unlinked: they may stay stale until they expire.", button: "Discard", done: "Discarded %s.", run: (*operate.Orders).DiscardDead,
+		says: "Deletes %s for good. Their keys are not unlinked: they may stay stale until they expire.", button: "Discard", done: "Discarded %s.", run: (*store.Orders).DiscardDead,
 	}
 	correcting = deadVerb{
 		says: "Puts back %s", button: "Correct", done: "Retried %s as corrected.",
@@ -69,7 +69,7 @@ var (
 )
 
 // deadQuery reads the fields that choose dead letters. Empty input chooses none.
-func deadQuery(in url.Values) (q operate.DeadQuery, chosen bool, err error) {
+func deadQuery(in url.Values) (q store.DeadQuery, chosen bool, err error) {
 	for _, text := range strings.FieldsFunc(strings.Join(in["id"], " "), func(r rune) bool { return r == ' ' || r == ',' }) {
 		id, err := strconv.ParseUint(text, 10, 64)
 		if err != nil || id == 0 {
@@ -116,7 +116,7 @@ func deadFields(in url.Values) []field {
 type correction struct{ Entity, Params string }
 
 // of returns a letter with the new values.
-func (n correction) of(l operate.DeadLetter) operate.DeadLetter {
+func (n correction) of(l store.DeadLetter) store.DeadLetter {
 	l.Entity = cmp.Or(n.Entity, l.Entity)
 	if n.Params != "" {
 		l.Params = &n.Params
@@ -138,7 +138,7 @@ func (n correction) says() string {
 }
 
 // newCorrection reads the new values. The form of one letter shows those that it has.
-func newCorrection(in url.Values, letters []operate.DeadLetter) (to correction, fields []field) {
+func newCorrection(in url.Values, letters []store.DeadLetter) (to correction, fields []field) {
 	to = correction{in.Get("set_entity"), strings.ReplaceAll(in.Get("set_params"), "\r\n", "\n")} // a browser's line ends
 	shown := to
 	if len(letters) == 1 {
@@ -154,7 +154,7 @@ func newCorrection(in url.Values, letters []operate.DeadLetter) (to correction, 
 }
 
 // correct retries the chosen letters with new values, one by one. The running map must accept each.
-func (c *actor) correct(ctx context.Context, orders *operate.Orders, q operate.DeadQuery, to correction, did func(total int)) (done []uint64, err error) {
+func (c *actor) correct(ctx context.Context, orders *store.Orders, q store.DeadQuery, to correction, did func(total int)) (done []uint64, err error) {
 	refused, why := 0, ""
 	for q.Last > 0 {
 		letters, err := orders.DeadLetters(ctx, q, shownDead)
@@ -172,10 +172,10 @@ func (c *actor) correct(ctx context.Context, orders *operate.Orders, q operate.D
 				refused, why = refused+1, cmp.Or(why, e.Refused)
 				continue
 			}
-			err := orders.RetryCorrected(ctx, operate.Correction{Letter: l, Entity: now.Entity, Params: now.Params})
+			err := orders.RetryCorrected(ctx, store.Correction{Letter: l, Entity: now.Entity, Params: now.Params})
 			if err == nil {
 				done = append(done, l.ID)
-			} else if !errors.Is(err, operate.ErrLetterChanged) {
+			} else if !errors.Is(err, store.ErrLetterChanged) {
 				return done, err
 			}
 		}
@@ -202,7 +202,7 @@ func (v deadVerb) look(c *actor, ctx context.Context, in url.Values) (*intent, e
 	if err != nil || !chosen {
 		return it, nil
 	}
-	orders := operate.NewOrders(c.db)
+	orders := store.NewOrders(c.db)
 	if q.OlderThan > 0 || q.NewerThan > 0 {
 		if q.At, err = c.moment(ctx, in); err != nil {
 			return nil, err
@@ -232,7 +232,7 @@ func (v deadVerb) look(c *actor, ctx context.Context, in url.Values) (*intent, e
 		var fields []field
 		to, fields = newCorrection(in, letters)
 		it.Fields = append(it.Fields, fields...)
-		run = func(orders *operate.Orders, ctx context.Context, q operate.DeadQuery, did func(int)) ([]uint64, error) {
+		run = func(orders *store.Orders, ctx context.Context, q store.DeadQuery, did func(int)) ([]uint64, error) {
 			return c.correct(ctx, orders, q, to, did)
 		}
 	}
@@ -271,7 +271,7 @@ func (v deadVerb) look(c *actor, ctx context.Context, in url.Values) (*intent, e
 	}
 	it.Says = fmt.Sprintf(v.says, many(n, "dead letter")) + to.says()
 	it.Button = v.button + " " + many(n, "dead letter")
-	it.do = func(ctx context.Context, orders *operate.Orders, _ string, progress func(string)) (string, error) {
+	it.do = func(ctx context.Context, orders *store.Orders, _ string, progress func(string)) (string, error) {
 		done, err := run(orders, ctx, q, func(total int) { progress(many(total, "dead letter") + " of " + output.Count(n)) })
 		switch {
 		case err == nil && len(done) == 0:

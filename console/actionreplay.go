@@ -9,11 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/unstale/unstale/internal/journal"
+	"github.com/unstale/unstale/internal/history"
 	"github.com/unstale/unstale/internal/keyspace"
-	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/output"
-	"github.com/unstale/unstale/internal/replay"
+	"github.com/unstale/unstale/internal/store"
 )
 
 const (
@@ -29,7 +28,7 @@ func (c *actor) lookReplay(ctx context.Context, in url.Values) (*intent, error) 
 		{Name: "entity", Label: "Only this entity", Value: in.Get("entity")}, {Name: "id", Label: "Only this ID", Value: in.Get("id")},
 	}}
 	since, err := past(in, "since")
-	q, all := journal.JournalQuery{Since: since, Entity: in.Get("entity"), EntityID: in.Get("id")}, in.Get("all") != ""
+	q, all := store.JournalQuery{Since: since, Entity: in.Get("entity"), EntityID: in.Get("id")}, in.Get("all") != ""
 	switch {
 	case err != nil:
 		it.Block = err.Error()
@@ -55,7 +54,7 @@ func (c *actor) lookReplay(ctx context.Context, in url.Values) (*intent, error) 
 		return nil, err
 	}
 	m := c.cfg.Worker.Map()
-	job := replay.Job{MySQL: c.db, Unlinker: c.redis.Unlinker, Publisher: c.redis.Publisher, Channel: m.Channel(), Format: m.Format(), Query: q, DryRun: true}
+	job := history.Job{MySQL: c.db, Unlinker: c.redis.Unlinker, Publisher: c.redis.Publisher, Channel: m.Channel(), Format: m.Format(), Query: q, DryRun: true}
 	counting, cancel := context.WithTimeout(ctx, countLimit)
 	defer cancel()
 	would, err := job.Run(counting)
@@ -73,13 +72,13 @@ func (c *actor) lookReplay(ctx context.Context, in url.Values) (*intent, error) 
 		it.Notes = append(it.Notes, fmt.Sprintf("These journal rows cannot be read: %v. Invalidate again what was written at that time.", would.Damaged))
 	}
 	job.DryRun = false
-	it.do = func(ctx context.Context, _ *operate.Orders, who string, progress func(string)) (string, error) {
+	it.do = func(ctx context.Context, _ *store.Orders, who string, progress func(string)) (string, error) {
 		redis, err := keyspace.Open(c.cfg.keyspace()) // its messages have their own numbers
 		if err != nil {
 			return "", err
 		}
 		job.Operator, job.Unlinker, job.Publisher = who, redis.Unlinker, redis.Publisher
-		job.Progress = func(r replay.Result) { progress(many(r.Keys, "key") + " of " + many(r.Rows, "row") + " so far") }
+		job.Progress = func(r history.Result) { progress(many(r.Keys, "key") + " of " + many(r.Rows, "row") + " so far") }
 		done, err := job.Run(ctx)
 		err = errors.Join(err, redis.Close())
 		if err != nil {

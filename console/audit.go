@@ -9,13 +9,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/output"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // An auditRow is one action of an operator, in words.
 type auditRow struct {
-	operate.AuditRecord
+	store.AuditRecord
 	Does    string
 	Details []auditDetail
 }
@@ -26,7 +26,7 @@ type auditDetail struct{ Label, Value string }
 // auditSource reads the latest actions of operators.
 func (c *Console) auditSource() *source {
 	return c.reads(listEvery, func(ctx context.Context) (any, error) {
-		records, total, err := operate.NewOrders(c.db).Audit(ctx, operate.AuditQuery{}, shownRows)
+		records, total, err := store.NewOrders(c.db).Audit(ctx, store.AuditQuery{}, shownRows)
 		if err != nil {
 			return nil, err
 		}
@@ -40,10 +40,10 @@ func (c *Console) auditSource() *source {
 
 // auditActions has the words for each action.
 var auditActions = map[string]string{
-	operate.ActionRetry: "Retried dead letters", operate.ActionCorrect: "Corrected a dead letter", operate.ActionDiscard: "Discarded dead letters",
-	operate.ActionPause: "Paused all workers", operate.ActionResume: "Resumed all workers",
-	operate.ActionReplay: "Began a replay", operate.ActionReplayEnded: "Ended a replay",
-	operate.ActionInvalidate: "Invalidated", operate.ActionDelayed: "Made delayed rows due",
+	store.ActionRetry: "Retried dead letters", store.ActionCorrect: "Corrected a dead letter", store.ActionDiscard: "Discarded dead letters",
+	store.ActionPause: "Paused all workers", store.ActionResume: "Resumed all workers",
+	store.ActionReplay: "Began a replay", store.ActionReplayEnded: "Ended a replay",
+	store.ActionInvalidate: "Invalidated", store.ActionDelayed: "Made delayed rows due",
 }
 
 // auditLabels are the words for arguments, in the order of the page.
@@ -55,7 +55,7 @@ var auditLabels = [][2]string{
 }
 
 // newAuditRow describes a record. Names that it does not know stay as they are.
-func newAuditRow(r operate.AuditRecord) auditRow {
+func newAuditRow(r store.AuditRecord) auditRow {
 	row, given := auditRow{AuditRecord: r, Does: cmp.Or(auditActions[r.Action], r.Action)}, map[string]json.RawMessage{}
 	if json.Unmarshal([]byte(r.Arguments), &given) != nil { // written by hand
 		row.Details = []auditDetail{{Value: r.Arguments}}

@@ -8,9 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/unstale/unstale/internal/minutes"
-	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/output"
+	"github.com/unstale/unstale/internal/store"
 )
 
 const (
@@ -27,7 +26,7 @@ const (
 // chartsSource reads what happened in the last three hours.
 func (c *Console) chartsSource() *source {
 	return c.reads(chartsEvery, func(ctx context.Context) (any, error) {
-		points, err := minutes.Series(ctx, c.db, chartBars, barMinutes)
+		points, err := store.Series(ctx, c.db, chartBars, barMinutes)
 		if err != nil {
 			return nil, err
 		}
@@ -38,7 +37,7 @@ func (c *Console) chartsSource() *source {
 // A layer is one part of each bar.
 type layer struct {
 	Name, Class string
-	value       func(*minutes.Point) uint64
+	value       func(*store.Point) uint64
 }
 
 // A chart is a diagram of stacked bars.
@@ -66,11 +65,11 @@ type historyCharts struct {
 type entityChart struct {
 	Name   string // "": those that workers do not note by name
 	Rows   uint64
-	Within minutes.Share // 1 s
+	Within store.Share   // 1 s
 	SVG    template.HTML // rows per minute
 }
 
-func charts(points []minutes.Point) historyCharts {
+func charts(points []store.Point) historyCharts {
 	if points = slices.Clone(points); len(points) > 0 {
 		points[len(points)-1].Looked = true // or a look is due, since this bar has only begun
 	}
@@ -89,7 +88,7 @@ func charts(points []minutes.Point) historyCharts {
 		return output.Count(int64(v))
 	}
 	seen, most := "at most %s", output.Count(waiting)
-	if waiting >= operate.MaxExactCount {
+	if waiting >= store.MaxExactCount {
 		most += " or more"
 	}
 	if unknown > 0 {
@@ -98,22 +97,22 @@ func charts(points []minutes.Point) historyCharts {
 	list := []chart{
 		{
 			ID: "throughput", Title: "Rows per minute", perMinute: true, label: whole, Layers: []layer{
-				{"invalidated", "series", func(p *minutes.Point) uint64 { return p.Rows }},
-				{"dead letters", "bad", func(p *minutes.Point) uint64 { return p.Dead }},
+				{"invalidated", "series", func(p *store.Point) uint64 { return p.Rows }},
+				{"dead letters", "bad", func(p *store.Point) uint64 { return p.Dead }},
 			},
 			Says: fmt.Sprintf("%s rows invalidated and %s dead letters in three hours", output.Count(rows), output.Count(dead)),
 		}, {
 			ID: "latency", Title: "From visible to unlinked, share of rows", shares: true, label: func(v float64) string { return fmt.Sprintf("%.0f%%", 100*v) },
 			Layers: []layer{
-				{"within 100 ms", "good", func(p *minutes.Point) uint64 { return p.Within100ms }},
-				{"1 s", "series", func(p *minutes.Point) uint64 { return p.Within1s - min(p.Within100ms, p.Within1s) }},
-				{"10 s", "warn", func(p *minutes.Point) uint64 { return p.Within10s - min(p.Within1s, p.Within10s) }},
-				{"later or dead", "bad", func(p *minutes.Point) uint64 { return p.Rows - min(p.Within10s, p.Rows) + p.Dead }},
+				{"within 100 ms", "good", func(p *store.Point) uint64 { return p.Within100ms }},
+				{"1 s", "series", func(p *store.Point) uint64 { return p.Within1s - min(p.Within100ms, p.Within1s) }},
+				{"10 s", "warn", func(p *store.Point) uint64 { return p.Within10s - min(p.Within1s, p.Within10s) }},
+				{"later or dead", "bad", func(p *store.Point) uint64 { return p.Rows - min(p.Within10s, p.Rows) + p.Dead }},
 			},
 			Says: fmt.Sprintf("%s of %s rows took longer than 1 s", output.Count(late), output.Count(rows)),
 		}, {
 			ID: "backlog", Title: "Rows that wait, at most", queue: true, label: whole,
-			Layers: []layer{{"waiting", "series", func(p *minutes.Point) uint64 { return p.Waiting }}},
+			Layers: []layer{{"waiting", "series", func(p *store.Point) uint64 { return p.Waiting }}},
 			Says:   fmt.Sprintf(seen, most), Unknown: unknown > 0,
 		}, {
 			ID: "age", Title: "The oldest row waits, at most", queue: true, least: 1000, label: func(ms float64) string {
@@ -122,7 +121,7 @@ func charts(points []minutes.Point) historyCharts {
 				}
 				return output.Span(time.Duration(ms) * time.Millisecond)
 			},
-			Layers: []layer{{"oldest", "warn", func(p *minutes.Point) uint64 { return uint64(p.Oldest.Milliseconds()) }}},
+			Layers: []layer{{"oldest", "warn", func(p *store.Point) uint64 { return uint64(p.Oldest.Milliseconds()) }}},
 			Says:   fmt.Sprintf(seen, output.Span(oldest)), Unknown: unknown > 0,
 		},
 	}
@@ -137,20 +136,20 @@ func charts(points []minutes.Point) historyCharts {
 }
 
 // byEntity returns all entities, those with the most rows first.
-func byEntity(points []minutes.Point) (list []entityChart) {
-	sums := minutes.Entities{}
+func byEntity(points []store.Point) (list []entityChart) {
+	sums := store.Entities{}
 	for i := range points {
 		sums.Merge(points[i].Entities)
 	}
 	for _, name := range sums.Sorted() {
 		n := sums[name]
-		list = append(list, entityChart{name, n.Rows, minutes.Share{In: n.Within1s, All: n.Rows}, spark(points, name)})
+		list = append(list, entityChart{name, n.Rows, store.Share{In: n.Within1s, All: n.Rows}, spark(points, name)})
 	}
 	return list
 }
 
 // spark returns a small diagram of the rows of an entity.
-func spark(points []minutes.Point, entity string) template.HTML {
+func spark(points []store.Point, entity string) template.HTML {
 	most := uint64(1)
 	for i := range points {
 		most = max(most, points[i].Entities[entity].Rows)
@@ -168,7 +167,7 @@ func spark(points []minutes.Point, entity string) template.HTML {
 }
 
 // height returns the height of a layer of a bar.
-func (c *chart) height(l layer, p *minutes.Point, all float64) float64 {
+func (c *chart) height(l layer, p *store.Point, all float64) float64 {
 	v := float64(l.value(p))
 	switch {
 	case c.shares && all == 0:
@@ -181,7 +180,7 @@ func (c *chart) height(l layer, p *minutes.Point, all float64) float64 {
 	return v
 }
 
-func (c *chart) total(p *minutes.Point) (n float64) {
+func (c *chart) total(p *store.Point) (n float64) {
 	for _, l := range c.Layers {
 		n += float64(l.value(p))
 	}
@@ -189,7 +188,7 @@ func (c *chart) total(p *minutes.Point) (n float64) {
 }
 
 // top returns the top of the axis.
-func (c *chart) top(points []minutes.Point) float64 {
+func (c *chart) top(points []store.Point) float64 {
 	if c.shares {
 		return 1
 	}
@@ -204,7 +203,7 @@ func (c *chart) top(points []minutes.Point) float64 {
 }
 
 // draw returns the diagram.
-func (c *chart) draw(points []minutes.Point) template.HTML {
+func (c *chart) draw(points []store.Point) template.HTML {
 	top := c.top(points)
 	const high = chartHeight - chartFoot - 8
 	width := float64(chartWidth-chartLeft) / float64(len(points))
@@ -228,7 +227,7 @@ func (c *chart) draw(points []minutes.Point) template.HTML {
 }
 
 // drawBar draws the bar of a point. y returns the place of a value.
-func (c *chart) drawBar(b *strings.Builder, p *minutes.Point, x, width float64, y func(float64) float64) {
+func (c *chart) drawBar(b *strings.Builder, p *store.Point, x, width float64, y func(float64) float64) {
 	all := c.total(p)
 	if all == 0 && (p.Looked || !c.queue) {
 		return

@@ -15,8 +15,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/unstale/unstale/internal/credentials"
 	"github.com/unstale/unstale/internal/keyspace"
-	"github.com/unstale/unstale/internal/secretfile"
 	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/protocol"
@@ -149,7 +149,7 @@ func (c Config) hasToken() bool { return c.Token+c.TokenFile != "" }
 // readToken returns the token, also from its file.
 func (c Config) readToken() (token string, err error) {
 	if token = c.Token; c.TokenFile != "" {
-		if token, err = secretfile.Read(c.TokenFile); err != nil {
+		if token, err = credentials.ReadSecret(c.TokenFile); err != nil {
 			return "", fmt.Errorf("the file of the token: %w", err)
 		}
 		token = strings.TrimSpace(token)

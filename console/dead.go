@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/near"
-	"github.com/unstale/unstale/internal/operate"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/invalidation"
 )
 
@@ -25,7 +25,7 @@ type deadReason struct {
 
 // A shownLetter is a dead letter in the panel.
 type shownLetter struct {
-	operate.DeadLetter
+	store.DeadLetter
 	Near string // a question about the name of an entity that the running map has, or ""
 }
 
@@ -50,7 +50,7 @@ func (c Config) runningMap() *invalidation.Map {
 }
 
 // nearEntity asks for the entity that a dead letter may mean, or returns "".
-func (c Config) nearEntity(l operate.DeadLetter) string {
+func (c Config) nearEntity(l store.DeadLetter) string {
 	m := c.runningMap()
 	if m == nil {
 		return ""
@@ -64,14 +64,14 @@ func (c Config) nearEntity(l operate.DeadLetter) string {
 // deadSource reads the newest dead letters of each reason.
 func (c *Console) deadSource() *source {
 	return c.reads(listEvery, func(ctx context.Context) (any, error) {
-		orders := operate.NewOrders(c.db)
+		orders := store.NewOrders(c.db)
 		counts, err := orders.DeadReasons(ctx)
 		if err != nil {
 			return nil, err
 		}
 		list := []deadReason{}
 		for reason, n := range counts {
-			letters, err := orders.DeadLetters(ctx, operate.DeadQuery{Reason: reason}, shownLetters)
+			letters, err := orders.DeadLetters(ctx, store.DeadQuery{Reason: reason}, shownLetters)
 			if err != nil {
 				return nil, err
 			}

@@ -6,7 +6,7 @@ import (
 	"net/url"
 	"strconv"
 
-	"github.com/unstale/unstale/internal/operate"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // shownOnPage is how many dead letters one page of their list has.
@@ -47,12 +47,12 @@ func serveDeadList(c *Console, w http.ResponseWriter, r *http.Request) {
 	list.All = [2]string{c.cfg.Prefix + "/act/", "?" + choice.Encode()}
 	ctx, cancel := context.WithTimeout(r.Context(), lookLimit)
 	defer cancel()
-	list.Acts = c.acts.missing(ctx, operate.MayDead) == ""
-	orders := operate.NewOrders(c.db)
+	list.Acts = c.acts.missing(ctx, store.MayDead) == ""
+	orders := store.NewOrders(c.db)
 	if list.Total, _, err = orders.CountDead(ctx, q); err == nil && before > 1 {
 		q.Last, list.Newest = before-1, "/dead?"+in.Encode()
 	}
-	var letters []operate.DeadLetter
+	var letters []store.DeadLetter
 	if err == nil {
 		letters, err = orders.DeadLetters(ctx, q, shownOnPage+1)
 	}

@@ -3,8 +3,8 @@ package console
 import (
 	"context"
 
-	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/output"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // A rowList is the first rows of a table.
@@ -18,7 +18,7 @@ func (l rowList[Row]) More() string {
 	switch {
 	case l.Total <= len(l.Rows):
 		return ""
-	case l.Total > operate.MaxExactCount:
+	case l.Total > store.MaxExactCount:
 		return upTo(l.Total)
 	}
 	return output.Count(l.Total - len(l.Rows))
@@ -27,10 +27,10 @@ func (l rowList[Row]) More() string {
 // delayedSource reads the delayed rows that are due first.
 func (c *Console) delayedSource() *source {
 	return c.reads(listEvery, func(ctx context.Context) (any, error) {
-		rows, total, err := operate.NewOrders(c.db).DelayedRows(ctx, operate.DelayedQuery{}, shownRows)
+		rows, total, err := store.NewOrders(c.db).DelayedRows(ctx, store.DelayedQuery{}, shownRows)
 		if err != nil {
 			return nil, err
 		}
-		return rowList[operate.DelayedRow]{rows, total}, nil
+		return rowList[store.DelayedRow]{rows, total}, nil
 	})
 }

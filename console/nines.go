@@ -3,8 +3,8 @@ package console
 import (
 	"fmt"
 
-	"github.com/unstale/unstale/internal/minutes"
 	"github.com/unstale/unstale/internal/output"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // A nine is one window of the panel "nines".
@@ -17,7 +17,7 @@ type nine struct {
 
 // A share is how many invalidations were in time.
 type share struct {
-	minutes.Share
+	store.Share
 	Late uint64
 }
 
@@ -43,7 +43,7 @@ func (s state) Nines() (list []nine) {
 	for i := range s.Status.Figures.Windows {
 		w := &s.Status.Figures.Windows[i]
 		n := nine{Window: names[i], All: w.Invalidations(), Checks: checks(w)}
-		for _, limit := range minutes.Limits {
+		for _, limit := range store.Limits {
 			of := w.Within(limit)
 			n.Shares = append(n.Shares, share{of, of.All - of.In})
 		}
@@ -53,7 +53,7 @@ func (s state) Nines() (list []nine) {
 }
 
 // checks describes what checks of the cache found.
-func checks(w *minutes.Window) string {
+func checks(w *store.Window) string {
 	switch {
 	case w.WithEntry == 0:
 		return ""

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/unstale/unstale/internal/output"
-	"github.com/unstale/unstale/internal/verdict"
+	"github.com/unstale/unstale/internal/status"
 )
 
 // An own is the state of the worker of this process, which is known without MySQL.
@@ -63,13 +63,13 @@ func readGauges(w Worker) map[string]float64 {
 }
 
 // verdict returns the overall status of a page without an account: one worker does not know it.
-func (o *own) verdict() verdict.Verdict {
+func (o *own) verdict() status.Verdict {
 	what := "this page has no account of MySQL"
 	if o != nil {
 		what += "; the worker of this process " + o.Says
 	}
-	return verdict.Verdict{Level: verdict.Unknown, At: time.Now().UTC(), Causes: []verdict.Cause{{
-		Name: "no_account", Level: verdict.Unknown, What: what, Cure: "set --console-dsn to an operator's account: docs/console.md",
+	return status.Verdict{Level: status.Unknown, At: time.Now().UTC(), Causes: []status.Cause{{
+		Name: "no_account", Level: status.Unknown, What: what, Cure: "set --console-dsn to an operator's account: docs/console.md",
 	}}}
 }
 

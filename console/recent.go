@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/history"
-	"github.com/unstale/unstale/internal/journal"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/invalidation"
 )
 
@@ -20,14 +20,14 @@ const (
 
 // A recentBatch is one batch of the panel "recent".
 type recentBatch struct {
-	journal.RecentBatch
+	store.RecentBatch
 	Shown []recentEntry
 	More  int // rows that are not shown
 }
 
 // A recentEntry is one row of a batch, or a finished sweep.
 type recentEntry struct {
-	journal.Entry
+	store.JournalEntry
 	Name  string         // one key, pattern or set of the row
 	Names int            // the others
 	After *time.Duration // from its insert until its keys were gone; nil: unknown, or it was scheduled
@@ -48,7 +48,7 @@ func (c *Console) recentSource() *source {
 			known[before[i].ID] = &before[i]
 			ids = append(ids, before[i].ID)
 		}
-		found, err := journal.New(c.db).Recent(ctx, recentBatches, recentBody, ids)
+		found, err := store.NewJournal(c.db).Recent(ctx, recentBatches, recentBody, ids)
 		if err != nil {
 			return nil, err
 		}
@@ -80,19 +80,19 @@ func onlyRows(all []recentBatch) []recentBatch {
 	return all[:min(len(all), shownBatches)]
 }
 
-func newRecentBatch(b journal.RecentBatch, m *invalidation.Map) recentBatch {
+func newRecentBatch(b store.RecentBatch, m *invalidation.Map) recentBatch {
 	out := recentBatch{RecentBatch: b, More: b.Rows}
 	for i := range b.Entries {
 		if len(out.Shown) == shownEntries {
 			break
 		}
-		e := recentEntry{Entry: b.Entries[i]}
+		e := recentEntry{JournalEntry: b.Entries[i]}
 		for _, names := range [][]string{e.Keys, e.Patterns, e.Sets} {
 			if e.Name == "" && len(names) > 0 {
 				e.Name = names[0]
 			}
 		}
-		e.Names = max(e.Entry.Names()-1, 0)
+		e.Names = max(e.JournalEntry.Names()-1, 0)
 		if b.Journey != nil && e.WrittenMicros != 0 && b.Journey.Unlinked != 0 && !e.Scheduled() {
 			after := b.SettledAt.Add(-b.Journey.Unlinked).Sub(time.UnixMicro(e.WrittenMicros))
 			e.After, e.MayRepeat = &after, history.MayRepeat(m, e.Entity, after)

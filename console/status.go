@@ -4,10 +4,9 @@ import (
 	"context"
 	"time"
 
-	"github.com/unstale/unstale/internal/look"
-	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/output"
-	"github.com/unstale/unstale/internal/verdict"
+	"github.com/unstale/unstale/internal/status"
+	"github.com/unstale/unstale/internal/store"
 )
 
 const (
@@ -19,9 +18,9 @@ const (
 
 // A state is the data of the status source, which several panels show.
 type state struct {
-	Verdict verdict.Verdict
-	Status  *operate.Status // nil: not known; with an error, the latest one
-	At      time.Time       // of Status
+	Verdict status.Verdict
+	Status  *store.Status // nil: not known; with an error, the latest one
+	At      time.Time     // of Status
 	Workers []liveWorker
 	Gone    int // workers of the last day that are not in Workers
 	Own     *own
@@ -32,7 +31,7 @@ type state struct {
 func (c *Console) statusSource() *source {
 	s := &statusReader{console: c}
 	if c.db != nil {
-		s.looker = look.New(c.db, c.redis)
+		s.looker = status.New(c.db, c.redis)
 	}
 	return &source{every: statusEvery, limit: statusLimit, read: s.read}
 }
@@ -40,9 +39,9 @@ func (c *Console) statusSource() *source {
 // A statusReader is the state of the status source, which reads one at a time.
 type statusReader struct {
 	console *Console
-	looker  *look.Looker // nil: no account
+	looker  *status.Looker // nil: no account
 	looked  bool
-	last    *operate.Status
+	last    *store.Status
 	at      time.Time
 }
 
@@ -56,15 +55,15 @@ func (s *statusReader) read(ctx context.Context) (any, error) {
 	if s.looked {
 		read = s.looker.Look
 	}
-	status, v, err := read(ctx)
+	st, v, err := read(ctx)
 	s.looked = err == nil
 	if err == nil {
-		s.last, s.at = &status, time.Now()
+		s.last, s.at = &st, time.Now()
 	} else {
-		v = look.Unread(err)
+		v = status.Unread(err)
 	}
 	out.Verdict, out.Status, out.At, out.Lost = v, s.last, s.at, err != nil
-	for _, w := range status.Workers {
+	for _, w := range st.Workers {
 		if w.Lives() && len(out.Workers) < shownWorkers {
 			out.Workers = append(out.Workers, liveWorker{w})
 		} else {
@@ -89,7 +88,7 @@ type line struct{ Text, Panel string }
 // Lines returns the overall status, and then the other causes.
 func (s state) Lines() []line {
 	list, rest := []line{{Text: s.Verdict.String()}}, s.Verdict.Causes
-	if s.Verdict.Level != verdict.Fresh {
+	if s.Verdict.Level != status.Fresh {
 		list[0].Panel, rest = shownIn[rest[0].Name], rest[1:]
 	}
 	for i, text := range s.Verdict.Others() {
@@ -159,8 +158,8 @@ func unit(n int, name string) string {
 
 // upTo formats a count that is exact to operate.MaxExactCount.
 func upTo(n int) string {
-	if n > operate.MaxExactCount {
-		return "> " + output.Count(operate.MaxExactCount)
+	if n > store.MaxExactCount {
+		return "> " + output.Count(store.MaxExactCount)
 	}
 	return output.Count(n)
 }

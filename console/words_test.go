@@ -6,8 +6,7 @@ import (
 	"testing"
 
 	"github.com/unstale/unstale/internal/history"
-	"github.com/unstale/unstale/internal/minutes"
-	"github.com/unstale/unstale/internal/operate"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/invalidation"
 )
 
@@ -15,7 +14,7 @@ import (
 func TestShareLevels(t *testing.T) {
 	t.Parallel()
 	for late, want := range map[uint64]string{0: "good", 1: "warn", 3: "warn", 100: "warn", 101: "bad", 950: "bad"} {
-		if got := (share{minutes.Share{In: 1000 - late, All: 1000}, late}).Level(); got != want {
+		if got := (share{store.Share{In: 1000 - late, All: 1000}, late}).Level(); got != want {
 			t.Errorf("%d late: %s", late, got)
 		}
 	}
@@ -61,24 +60,24 @@ func TestAuditWords(t *testing.T) {
 		action, arguments, does string
 		want                    []auditDetail
 	}{
-		{operate.ActionRetry, `{"older_than_seconds":5400,"at":"2026-01-02T03:04:05.6Z","last_id":9,"ids":[1,2,18446744073709551615]}`, "Retried dead letters",
+		{store.ActionRetry, `{"older_than_seconds":5400,"at":"2026-01-02T03:04:05.6Z","last_id":9,"ids":[1,2,18446744073709551615]}`, "Retried dead letters",
 			[]auditDetail{{"IDs", "1, 2, 18446744073709551615"}, {"died before the last", "1h30m0s"}, {"counted from", "2026-01-02 03:04:05 UTC"}}},
-		{operate.ActionDiscard, `{"reason":"unknown_entity","ids":[1,2,3,4,5,6,7,8,9,10,11,12]}`, "Discarded dead letters",
+		{store.ActionDiscard, `{"reason":"unknown_entity","ids":[1,2,3,4,5,6,7,8,9,10,11,12]}`, "Discarded dead letters",
 			[]auditDetail{{"IDs", "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, and 2 more"}, {"reason", "unknown_entity"}}},
-		{operate.ActionCorrect, `{"id":7,"entity":"product","params":"{\"n\": 1.10}","entity_before":"prduct","params_before":null,"entity_id":"2026-01-02T03:04:05Z"}`, "Corrected a dead letter",
+		{store.ActionCorrect, `{"id":7,"entity":"product","params":"{\"n\": 1.10}","entity_before":"prduct","params_before":null,"entity_id":"2026-01-02T03:04:05Z"}`, "Corrected a dead letter",
 			[]auditDetail{{"ID", "7"}, {"entity", "product"}, {"ID of the entity", "2026-01-02T03:04:05Z"}, {"parameters", `{"n": 1.10}`}, {"entity before", "prduct"}}},
-		{operate.ActionPause, `{"reason":"<b>","for_seconds":0}`, "Paused all workers", []auditDetail{{"reason", "<b>"}, {"for", "until resumed"}}},
-		{operate.ActionInvalidate, `{"entity":"product","id":"4","params":{"n": [1.10]}}`, "Invalidated", []auditDetail{{"ID", "4"}, {"entity", "product"}, {"parameters", `{"n": [1.10]}`}}},
-		{operate.ActionReplayEnded, `{"batches":2,"keys":3,"refused":0,"damaged":null,"error":"it ended"}`, "Ended a replay", []auditDetail{{"batches", "2"}, {"error", "it ended"}, {"keys", "3"}}},
-		{operate.ActionDelayed, `{"entity":"","reason":"","scheduled":true,"ids":[1]}`, "Made delayed rows due", []auditDetail{{"IDs", "1"}, {"scheduled rows too", "yes"}}},
-		{operate.ActionResume, `{}`, "Resumed all workers", nil},
+		{store.ActionPause, `{"reason":"<b>","for_seconds":0}`, "Paused all workers", []auditDetail{{"reason", "<b>"}, {"for", "until resumed"}}},
+		{store.ActionInvalidate, `{"entity":"product","id":"4","params":{"n": [1.10]}}`, "Invalidated", []auditDetail{{"ID", "4"}, {"entity", "product"}, {"parameters", `{"n": [1.10]}`}}},
+		{store.ActionReplayEnded, `{"batches":2,"keys":3,"refused":0,"damaged":null,"error":"it ended"}`, "Ended a replay", []auditDetail{{"batches", "2"}, {"error", "it ended"}, {"keys", "3"}}},
+		{store.ActionDelayed, `{"entity":"","reason":"","scheduled":true,"ids":[1]}`, "Made delayed rows due", []auditDetail{{"IDs", "1"}, {"scheduled rows too", "yes"}}},
+		{store.ActionResume, `{}`, "Resumed all workers", nil},
 		{"by hand", `written {by hand`, "by hand", []auditDetail{{"", "written {by hand"}}},
 	} {
-		if got := newAuditRow(operate.AuditRecord{Action: c.action, Arguments: c.arguments}); got.Does != c.does || !slices.Equal(got.Details, c.want) {
+		if got := newAuditRow(store.AuditRecord{Action: c.action, Arguments: c.arguments}); got.Does != c.does || !slices.Equal(got.Details, c.want) {
 			t.Errorf("%s: %s %+v", c.arguments, got.Does, got.Details)
 		}
 	}
-	for _, action := range operate.Actions() {
+	for _, action := range store.Actions() {
 		if auditActions[action] == "" {
 			t.Errorf("%s has no words", action)
 		}

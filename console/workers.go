@@ -3,11 +3,11 @@ package console
 import (
 	"strings"
 
-	"github.com/unstale/unstale/internal/operate"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // A liveWorker is one row of the panel "workers".
-type liveWorker struct{ operate.WorkerNote }
+type liveWorker struct{ store.WorkerNote }
 
 // Problems returns what is wrong with a worker, a line each.
 func (w liveWorker) Problems() (list []string) {

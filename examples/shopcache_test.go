@@ -11,7 +11,7 @@ import (
 	"github.com/unstale/unstale/cache"
 	"github.com/unstale/unstale/cache/cachetest"
 	"github.com/unstale/unstale/examples/shopcache"
-	"github.com/unstale/unstale/internal/mapnames"
+	"github.com/unstale/unstale/internal/maptool"
 	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/outbox"
 	"github.com/unstale/unstale/protocol"
@@ -33,7 +33,7 @@ func shippedMap(t *testing.T) *invalidation.Map {
 // shopcache.go is the output of `unstale map generate` for mapping.yaml.
 func TestShopcacheIsUpToDate(t *testing.T) {
 	t.Parallel()
-	want, err := mapnames.Go(mapnames.Of(shippedMap(t)), "shopcache", "mapping.yaml")
+	want, err := maptool.GenerateGo(maptool.NamesOf(shippedMap(t)), "shopcache", "mapping.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

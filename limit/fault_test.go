@@ -14,7 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/unstale/unstale/internal/proxy"
+	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/limit"
 )
@@ -89,7 +89,7 @@ func TestRedisIsAway(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := testenv.OwnRedis(t)
-			link, err := proxy.New("redis", server.Addr())
+			link, err := servers.NewLink("redis", server.Addr())
 			must(t, err)
 			defer link.Close()
 			l := newLimiter(t, limit.Config{Redis: clientAt(t, "redis://"+link.Addr()), Max: 5, Window: time.Hour, WhenAway: choice, Timeout: 50 * time.Millisecond})
@@ -116,7 +116,7 @@ func TestRedisIsAway(t *testing.T) {
 func TestCallerIsGone(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
-	link, err := proxy.New("redis", server.Addr())
+	link, err := servers.NewLink("redis", server.Addr())
 	must(t, err)
 	defer link.Close()
 	l := newLimiter(t, limit.Config{Redis: clientAt(t, "redis://"+link.Addr()), Max: 5, Window: time.Hour})

@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/unstale/unstale/internal/acl"
+	"github.com/unstale/unstale/internal/doctor"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/limit"
 	"github.com/unstale/unstale/redisurl"
@@ -21,7 +21,7 @@ func TestPrivileges(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
 	admin := clientAt(t, "redis://"+server.Addr()+"/3")
-	testenv.EachRule(t, admin, "limits", acl.Rules(acl.Limiter, acl.Options{Prefix: "zahraah:limit:"}), func(string) (failed error) {
+	testenv.EachRule(t, admin, "limits", doctor.ACLRules(doctor.Limiter, doctor.ACLOptions{Prefix: "zahraah:limit:"}), func(string) (failed error) {
 		must(t, admin.FlushDB(t.Context()).Err())
 		o, err := redisurl.Parse("redis://limits:secret@"+server.Addr()+"/3", false)
 		must(t, err)
@@ -57,7 +57,7 @@ func TestPrivilegesInCluster(t *testing.T) {
 	t.Parallel()
 	cluster := testenv.OwnCluster(t, 3, false)
 	for _, missing := range []string{"", "+cluster|slots", "+command"} {
-		rules := acl.Rules(acl.Limiter, acl.Options{Prefix: "zahraah:limit:", Cluster: true})
+		rules := doctor.ACLRules(doctor.Limiter, doctor.ACLOptions{Prefix: "zahraah:limit:", Cluster: true})
 		rules = slices.DeleteFunc(rules, func(rule string) bool { return rule == missing })
 		var nodes []*redis.Client
 		for _, node := range cluster.Nodes {

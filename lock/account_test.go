@@ -14,8 +14,8 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/unstale/unstale/internal/acl"
-	"github.com/unstale/unstale/internal/schema/schematest"
+	"github.com/unstale/unstale/internal/doctor"
+	"github.com/unstale/unstale/internal/storetest/schematest"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/lock"
 )
@@ -67,7 +67,7 @@ func TestAccounts(t *testing.T) {
 		return held.Release()
 	}
 	w.redis = clientOf(t, w.addr, func(o *redis.Options) { o.DB = 3 })
-	testenv.EachRule(t, w.redis, "locks", acl.Rules(acl.Locker, acl.Options{Prefix: "lock:"}), func(string) error {
+	testenv.EachRule(t, w.redis, "locks", doctor.ACLRules(doctor.Locker, doctor.ACLOptions{Prefix: "lock:"}), func(string) error {
 		client := clientOf(t, w.addr, func(o *redis.Options) {
 			o.Username, o.Password, o.DB, o.MaxRetries, o.DisableIdentity = "locks", "secret", 3, -1, true
 		})

@@ -7,8 +7,8 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/unstale/unstale/internal/locking"
 	"github.com/unstale/unstale/internal/sleep"
+	"github.com/unstale/unstale/lock/internal/locking"
 )
 
 // The pauses between two attempts of a waiter that gets no wake-up.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/unstale/unstale/internal/locking"
+	"github.com/unstale/unstale/lock/internal/locking"
 )
 
 // A Backend keeps locks: [Redis], [Redlock] or the Backend of package lock/zk. Only packages of

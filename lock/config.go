@@ -9,7 +9,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/unstale/unstale/internal/locking"
+	"github.com/unstale/unstale/lock/internal/locking"
 )
 
 // A Config configures a Locker. Backend is required, and so is MySQL for Guard and InTx.

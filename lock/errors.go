@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/dberr"
-	"github.com/unstale/unstale/internal/locking"
+	"github.com/unstale/unstale/lock/internal/locking"
 )
 
 var (

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/unstale/unstale/internal/locking"
+	"github.com/unstale/unstale/lock/internal/locking"
 )
 
 // CheckStatement is checkStatement.

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/unstale/unstale/internal/locking"
+	"github.com/unstale/unstale/lock/internal/locking"
 )
 
 // Held is a lock that its Locker extends until Release, or until it is lost. Safe for concurrent

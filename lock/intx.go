@@ -7,8 +7,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/unstale/unstale/internal/locking"
 	"github.com/unstale/unstale/internal/mysqlerr"
+	"github.com/unstale/unstale/lock/internal/locking"
 )
 
 // A Pool gives connections: *sql.DB and *sqlx.DB do. It must lead to the database that Config.MySQL

@@ -11,15 +11,15 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/unstale/unstale/internal/proxy"
+	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/lock"
 )
 
 // disturbed returns a client of w's Redis whose connections can be disturbed.
-func (w *world) disturbed(change func(*redis.Options)) (*proxy.Link, *redis.Client) {
+func (w *world) disturbed(change func(*redis.Options)) (*servers.Link, *redis.Client) {
 	w.Helper()
-	link, err := proxy.New("redis", w.addr)
+	link, err := servers.NewLink("redis", w.addr)
 	must(w, err)
 	w.Cleanup(link.Close)
 	return link, clientOf(w, link.Addr(), change)

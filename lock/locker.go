@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/unstale/unstale/internal/locking"
+	"github.com/unstale/unstale/lock/internal/locking"
 )
 
 // A Locker acquires locks, for one process and one backend. Safe for concurrent use. Close it.

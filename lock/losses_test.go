@@ -11,10 +11,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/unstale/unstale/internal/locktest"
-	"github.com/unstale/unstale/internal/proxy"
+	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/lock"
+	"github.com/unstale/unstale/lock/internal/locktest"
 )
 
 // losses is how many locks go lost in each of the tests below.
@@ -52,7 +52,7 @@ func TestContextsEndBeforeLeases(t *testing.T) {
 
 // cutOff has n locks lost, and returns what was left of the leases when the contexts ended. Those
 // are left out that were gone before, since this machine was too busy to extend them.
-func (w *world) cutOff(l *lock.Locker, link *proxy.Link, first, n int) (left []time.Duration) {
+func (w *world) cutOff(l *lock.Locker, link *servers.Link, first, n int) (left []time.Duration) {
 	held, err := locktest.AcquireMany(w.Context(), l, first, n)
 	must(w, err)
 	ends := make([]atomic.Int64, n)

@@ -12,8 +12,8 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/unstale/unstale/internal/locking"
 	"github.com/unstale/unstale/internal/mysqlerr"
+	"github.com/unstale/unstale/lock/internal/locking"
 )
 
 const (

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/unstale/unstale/internal/lockrows"
 	"github.com/unstale/unstale/internal/session"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/lock"
 )
 
@@ -36,7 +36,7 @@ func TestOldRows(t *testing.T) {
 	w.SQL("UPDATE cache_outbox_locks SET minted_at = minted_at - INTERVAL 31 DAY WHERE name <> 'young'")
 	expire := func(want int64) {
 		t.Helper()
-		if n, err := lockrows.New(s).ExpireLocks(t.Context(), &lockrows.LockWalk{}, 30*24*time.Hour, 1000); err != nil || n != want {
+		if n, err := store.NewLockRows(s).ExpireLocks(t.Context(), &store.LockWalk{}, 30*24*time.Hour, 1000); err != nil || n != want {
 			t.Errorf("%d rows, %v, wanted %d", n, err, want)
 		}
 	}
@@ -66,7 +66,7 @@ func TestRemovedRows(t *testing.T) {
 	var remover, tills sync.WaitGroup
 	remover.Go(func() {
 		for ctx.Err() == nil {
-			n, err := lockrows.New(s).ExpireLocks(ctx, &lockrows.LockWalk{}, time.Microsecond, 1000)
+			n, err := store.NewLockRows(s).ExpireLocks(ctx, &store.LockWalk{}, time.Microsecond, 1000)
 			if removed.Add(n); err != nil && ctx.Err() == nil {
 				t.Error(err)
 			}

@@ -12,8 +12,8 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/unstale/unstale/internal/credentials"
 	"github.com/unstale/unstale/internal/mysqlerr"
-	"github.com/unstale/unstale/internal/tlserr"
 )
 
 // passingReplies are how the replies of Redis begin that end without a change of the account or the
@@ -27,7 +27,7 @@ func passing(err error) bool {
 	if q := (*quorumError)(nil); errors.As(err, &q) && len(q.failed) > 0 {
 		return !slices.ContainsFunc(q.failed, func(one error) bool { return !passing(one) })
 	}
-	if tlserr.Cure(err, "") != "" || errors.Is(err, ErrClosed) || errors.Is(err, ErrGuardOpen) || errors.Is(err, redis.ErrClosed) {
+	if credentials.TLSCure(err, "") != "" || errors.Is(err, ErrClosed) || errors.Is(err, ErrGuardOpen) || errors.Is(err, redis.ErrClosed) {
 		return false
 	}
 	if mysqlerr.Number(err) != 0 {

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/unstale/unstale/internal/locking"
+	"github.com/unstale/unstale/lock/internal/locking"
 )
 
 // A poll is a question to several instances.

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/unstale/unstale/internal/locktest"
 	"github.com/unstale/unstale/lock"
+	"github.com/unstale/unstale/lock/internal/locktest"
 )
 
 func newRace(t *testing.T) *locktest.Race {

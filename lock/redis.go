@@ -9,8 +9,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/unstale/unstale/internal/locking"
 	"github.com/unstale/unstale/internal/redisclient"
+	"github.com/unstale/unstale/lock/internal/locking"
 )
 
 // Redis is the Backend of one Redis, 6.0 or later: a server, Sentinel or Cluster. Use a Redis that

@@ -11,8 +11,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/unstale/unstale/internal/locking"
-	"github.com/unstale/unstale/internal/tlserr"
+	"github.com/unstale/unstale/internal/credentials"
+	"github.com/unstale/unstale/lock/internal/locking"
 )
 
 var (
@@ -84,7 +84,7 @@ func (i *instance) acquire(ctx context.Context, c locking.Claim, wait bool) (loc
 		notBefore, notAfter := i.clocks.window(node, sent, i.patience(ctx))
 		said, err := i.runOnce(ctx, acquireScript, acquireLua, i.key(c.Name), i.text(c), i.ttl, notBefore, notAfter, tail, asks)
 		if err != nil {
-			return locking.Answer{}, fmt.Errorf("ask Redis: %w", tlserr.WithCure(err, ""))
+			return locking.Answer{}, fmt.Errorf("ask Redis: %w", credentials.WithTLSCure(err, ""))
 		}
 		server, acquired := said.(int64)
 		parts, _ := said.([]any)

@@ -14,8 +14,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/unstale/unstale/internal/locking"
 	"github.com/unstale/unstale/internal/redisclient"
+	"github.com/unstale/unstale/lock/internal/locking"
 )
 
 // Redlock is the Backend of several independent Redis servers

@@ -14,10 +14,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/unstale/unstale/internal/locktest"
 	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/lock"
+	"github.com/unstale/unstale/lock/internal/locktest"
 )
 
 // instances are the servers of one Redlock, or of several with different prefixes.

@@ -5,8 +5,8 @@ import (
 	"encoding/hex"
 	"time"
 
-	"github.com/unstale/unstale/internal/locking"
 	"github.com/unstale/unstale/internal/sleep"
+	"github.com/unstale/unstale/lock/internal/locking"
 )
 
 // An asked claim is one whose requests are under way, or may still arrive.

@@ -6,9 +6,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/unstale/unstale/internal/locktest"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/lock"
+	"github.com/unstale/unstale/lock/internal/locktest"
 )
 
 // Redis is used over TLS if its client has a TLS configuration, and only with a certificate of a

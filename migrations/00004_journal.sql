@@ -1,5 +1,5 @@
 -- One row per settled batch: what was unlinked, when, by whom. hashes finds an entity's batches
--- without unpacking every body; both are written by internal/journal (body.go has the format).
+-- without unpacking every body; both are written by internal/store (body.go has the format).
 
 -- +goose Up
 CREATE TABLE IF NOT EXISTS cache_outbox_journal (

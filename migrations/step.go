@@ -6,7 +6,7 @@ import (
 
 	"github.com/pressly/goose/v3"
 
-	"github.com/unstale/unstale/internal/ddl"
+	"github.com/unstale/unstale/internal/schema"
 )
 
 // An Option changes how [Up] and [Down] go about it.
@@ -22,7 +22,7 @@ const stepTries = 3
 // A stepper takes steps.
 type stepper struct {
 	say  func(string)
-	turn *ddl.Turn
+	turn *schema.Turn
 }
 
 func newStepper(options []Option) *stepper {

@@ -5,7 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 
-	"github.com/unstale/unstale/internal/ddl"
+	"github.com/unstale/unstale/internal/schema"
 )
 
 // inTurn runs fn while no other process migrates.
@@ -15,7 +15,7 @@ import (
 // version migration".
 func inTurn(ctx context.Context, db *sql.DB, options []Option, fn func(*stepper) error) error {
 	s := newStepper(options)
-	return ddl.InTurn(ctx, db, "migrate", s.say, func(turn *ddl.Turn) error {
+	return schema.InTurn(ctx, db, "migrate", s.say, func(turn *schema.Turn) error {
 		s.turn = turn
 		if err := repairVersionTable(ctx, db); err != nil {
 			return err

@@ -11,8 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/unstale/unstale/internal/secretfile"
-	"github.com/unstale/unstale/internal/tlsfiles"
+	"github.com/unstale/unstale/internal/credentials"
 )
 
 // A Role names what a Redis keeps. Each role needs its own server, or at least its own database: a
@@ -74,8 +73,8 @@ func FromEnv(role Role) (*redis.UniversalOptions, error) {
 	s.TLS, errs[0] = readBool("REDIS_TLS")
 	s.CacheDB, errs[1] = readDB("REDIS_DB_CACHE")
 	s.StateDB, errs[2] = readDB("REDIS_DB_STATE")
-	s.URL, s.URLFile, errs[3] = secretfile.Env("REDIS_URL", os.LookupEnv)
-	s.StateURL, s.StateURLFile, errs[4] = secretfile.Env("REDIS_URL_STATE", os.LookupEnv)
+	s.URL, s.URLFile, errs[3] = credentials.SecretFromEnv("REDIS_URL", os.LookupEnv)
+	s.StateURL, s.StateURLFile, errs[4] = credentials.SecretFromEnv("REDIS_URL_STATE", os.LookupEnv)
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}
@@ -156,7 +155,7 @@ func (s Settings) at(urlName, url, file, dbName string, db int) (*redis.Universa
 	if url == "" {
 		return nil, fmt.Errorf("no Redis given; set %s, for example redis://127.0.0.1:6379/0", urlName)
 	}
-	files := tlsfiles.Files{CA: s.CAFile, Cert: s.CertFile, Key: s.KeyFile, ServerName: s.ServerName}
+	files := credentials.TLSFiles{CA: s.CAFile, Cert: s.CertFile, Key: s.KeyFile, ServerName: s.ServerName}
 	a, err := parse(url, s.TLS || files.Given())
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", urlName, err)
@@ -185,13 +184,13 @@ func (s Settings) at(urlName, url, file, dbName string, db int) (*redis.Universa
 // follow returns a provider that reads the user and the password from the URL in a file.
 func follow(urlName, file string) func(context.Context) (user, password string, err error) {
 	return func(context.Context) (string, string, error) {
-		url, err := secretfile.Read(file)
+		url, err := credentials.ReadSecret(file)
 		if err != nil {
-			return "", "", fmt.Errorf("%s%s: %w", urlName, secretfile.Suffix, err)
+			return "", "", fmt.Errorf("%s%s: %w", urlName, credentials.SecretSuffix, err)
 		}
 		a, err := parse(url, true)
 		if err != nil {
-			return "", "", fmt.Errorf("%s%s %s: %w", urlName, secretfile.Suffix, file, err)
+			return "", "", fmt.Errorf("%s%s %s: %w", urlName, credentials.SecretSuffix, file, err)
 		}
 		return a.redis.Username, a.redis.Password, nil
 	}

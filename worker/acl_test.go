@@ -10,10 +10,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/unstale/unstale/internal/acl"
 	"github.com/unstale/unstale/internal/doctor"
 	"github.com/unstale/unstale/internal/keyspace"
-	"github.com/unstale/unstale/internal/operate"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/redisurl"
@@ -61,7 +60,7 @@ func TestWorkerWithItsRules(t *testing.T) {
 	t.Parallel()
 	w, m := asWorker(t)
 	const wake = "wake"
-	testenv.SetUser(t, w.redis, "worker", append([]string{"on", ">secret", "-@all"}, acl.Rules(acl.Worker, acl.Options{Map: m, Wake: wake, Shadow: true})...)...)
+	testenv.SetUser(t, w.redis, "worker", append([]string{"on", ">secret", "-@all"}, doctor.ACLRules(doctor.Worker, doctor.ACLOptions{Map: m, Wake: wake, Shadow: true})...)...)
 	w.set("shop:thing:1", "shop:list:1:p1", "shop:member:1:a", "stamp:thing-1", "shop:thing:2")
 	if err := w.redis.SAdd(t.Context(), "tag:1", "shop:member:1:a").Err(); err != nil {
 		t.Fatal(err)
@@ -98,8 +97,8 @@ func TestEachRuleOfWorker(t *testing.T) {
 	t.Parallel()
 	w, m := asWorker(t)
 	for _, sharded := range []bool{false, true} {
-		o := acl.Options{Map: m, Wake: "wake", Wait: true, Sharded: sharded}
-		testenv.EachRule(t, w.redis, "worker", acl.Rules(acl.Worker, o), func(missing string) error {
+		o := doctor.ACLOptions{Map: m, Wake: "wake", Wait: true, Sharded: sharded}
+		testenv.EachRule(t, w.redis, "worker", doctor.ACLRules(doctor.Worker, o), func(missing string) error {
 			at, err := redisurl.Parse(w.url, false)
 			if err != nil {
 				t.Fatal(err)
@@ -132,12 +131,12 @@ func TestEachRuleOfWorker(t *testing.T) {
 func TestStatusTellsThatSpotChecksAreRefused(t *testing.T) {
 	t.Parallel()
 	w, m := asWorker(t)
-	testenv.SetUser(t, w.redis, "worker", append(append([]string{"on", ">secret", "-@all"}, acl.Rules(acl.Worker, acl.Options{Map: m})...), "-getrange")...)
+	testenv.SetUser(t, w.redis, "worker", append(append([]string{"on", ">secret", "-@all"}, doctor.ACLRules(doctor.Worker, doctor.ACLOptions{Map: m})...), "-getrange")...)
 	w.worker(worker.Config{}).start(t)
 	w.set("shop:thing:1")
 	w.enqueue(things(1)...)
 	testenv.Eventually(t, "the key goes", func() bool { return len(w.left()) == 0 })
 	testenv.Eventually(t, "the note", func() bool {
-		return w.count("cache_outbox_workers WHERE state = 'working' AND error = '"+operate.NotChecked+"the user of Redis may not look at entries'") == 1
+		return w.count("cache_outbox_workers WHERE state = 'working' AND error = '"+store.NotChecked+"the user of Redis may not look at entries'") == 1
 	})
 }

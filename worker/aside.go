@@ -3,7 +3,7 @@ package worker
 import (
 	"slices"
 
-	"github.com/unstale/unstale/internal/queue"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // An asideList has the IDs of the heavy rows of a queue that batches of light rows have left in the
@@ -14,7 +14,7 @@ type asideList struct{ ids []uint64 }
 // add appends rows, as many as a claim can pass over. A later claim finds the others again.
 func (a *asideList) add(ids []uint64) {
 	for _, id := range ids {
-		if len(a.ids) == queue.MaxNamed {
+		if len(a.ids) == store.MaxNamed {
 			return
 		}
 		if !slices.Contains(a.ids, id) {

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/unstale/unstale/internal/operate"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/outbox"
 	"github.com/unstale/unstale/worker"
@@ -256,14 +256,14 @@ func TestNullAsATrace(t *testing.T) {
 	w.exec("INSERT INTO cache_outbox (entity, entity_id, trace) VALUES ('thing', '1', NULL), ('planet', '9', NULL)")
 	w.exec("INSERT INTO cache_outbox_delayed (entity, entity_id, trace, due_at) VALUES ('thing', '2', NULL, UTC_TIMESTAMP(6)), ('thing', '3', NULL, UTC_TIMESTAMP(6) + INTERVAL 1 HOUR)")
 	r := w.worker(worker.Config{})
-	rows, _, err := operate.Pending(t.Context(), r.store.Sessions, operate.PendingQuery{All: true}, 10)
+	rows, _, err := store.Pending(t.Context(), r.store.Sessions, store.PendingQuery{All: true}, 10)
 	if err != nil || len(rows) != 4 {
 		t.Errorf("%+v, %v", rows, err)
 	}
 	if total := r.drain(t); total.Unlinked != 2 || len(w.left()) != 0 || w.count("cache_outbox") != 0 || w.count("cache_outbox_delayed") != 1 {
 		t.Errorf("%+v, left %q", total, w.left())
 	}
-	if letters, err := operate.NewOrders(r.store.Sessions).DeadLetters(t.Context(), operate.DeadQuery{}, 10); err != nil || len(letters) != 1 || letters[0].EntityID != "9" || letters[0].Trace != "" {
+	if letters, err := store.NewOrders(r.store.Sessions).DeadLetters(t.Context(), store.DeadQuery{}, 10); err != nil || len(letters) != 1 || letters[0].EntityID != "9" || letters[0].Trace != "" {
 		t.Errorf("%+v, %v", letters, err)
 	}
 }

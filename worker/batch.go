@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/keyspace"
-	"github.com/unstale/unstale/internal/outage"
-	"github.com/unstale/unstale/internal/queue"
+	"github.com/unstale/unstale/internal/maintenance"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/invalidation"
 )
 
@@ -28,7 +28,7 @@ type batch struct {
 }
 
 // newBatch decodes rows, up to the budget, and finds the faults that need neither map nor server.
-func newBatch(m *invalidation.Map, rows []queue.ClaimedRow, most budget) *batch {
+func newBatch(m *invalidation.Map, rows []store.ClaimedRow, most budget) *batch {
 	n := len(rows) // a row has one key, mostly
 	b := &batch{
 		m: m, changes: make([]change, 0, n),
@@ -51,14 +51,14 @@ func newBatch(m *invalidation.Map, rows []queue.ClaimedRow, most budget) *batch 
 }
 
 // setAside leaves a heavy row for a separate batch.
-func (b *batch) setAside(row *queue.ClaimedRow) { b.aside = append(b.aside, row.ID) }
+func (b *batch) setAside(row *store.ClaimedRow) { b.aside = append(b.aside, row.ID) }
 
 // rows returns those of the changes, of all that were claimed.
-func (b *batch) rows(claimed []queue.ClaimedRow) []queue.ClaimedRow {
+func (b *batch) rows(claimed []store.ClaimedRow) []store.ClaimedRow {
 	if len(b.aside) == 0 {
 		return claimed[:len(b.changes)]
 	}
-	rows := make([]queue.ClaimedRow, len(b.changes))
+	rows := make([]store.ClaimedRow, len(b.changes))
 	for i := range b.changes {
 		rows[i] = *b.changes[i].row
 	}
@@ -226,7 +226,7 @@ func (b *batch) blameFailures() (gone []string) {
 	for i := range b.changes {
 		c := &b.changes[i]
 		for _, n := range c.targets {
-			if err := refused[n]; outage.IsRedis(err) {
+			if err := refused[n]; maintenance.IsRedis(err) {
 				c.away = fmt.Errorf("key %q: %w", b.set.Targets[n].Key, err)
 				break
 			} else if err != nil && c.partial { // its lookup's fault stands

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/unstale/unstale/internal/queue"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/invalidation"
 )
 
@@ -22,7 +22,7 @@ func BenchmarkBatch(b *testing.B) {
 }
 
 // batchOf does what a batch does to rows, without MySQL and Redis.
-func batchOf(t testing.TB, m *invalidation.Map, rows []queue.ClaimedRow, cfg Config) queue.Settlement {
+func batchOf(t testing.TB, m *invalidation.Map, rows []store.ClaimedRow, cfg Config) store.Settlement {
 	b := newBatch(m, rows, cfg.lightBudget())
 	answers, err := b.resolve(t.Context(), nil, cfg.BatchKeys, false)
 	if err != nil {
@@ -49,11 +49,11 @@ func couponMap(t testing.TB, entities int) *invalidation.Map {
 }
 
 // couponRows are rows of one exact key each.
-func couponRows(n int) []queue.ClaimedRow {
-	rows := make([]queue.ClaimedRow, n)
+func couponRows(n int) []store.ClaimedRow {
+	rows := make([]store.ClaimedRow, n)
 	for i := range rows {
 		id := uint64(i + 1)
-		rows[i] = queue.ClaimedRow{ID: id, FirstID: id, Entity: "coupon0", EntityID: fmt.Sprintf("code-%d", i)}
+		rows[i] = store.ClaimedRow{ID: id, FirstID: id, Entity: "coupon0", EntityID: fmt.Sprintf("code-%d", i)}
 	}
 	return rows
 }

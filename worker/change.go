@@ -4,14 +4,14 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/unstale/unstale/internal/queue"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/outbox"
 )
 
 // A change is one claimed row on its way: decoded, then expanded, then either applied or at fault.
 type change struct {
-	row     *queue.ClaimedRow
+	row     *store.ClaimedRow
 	decoded invalidation.Row
 	plan    invalidation.Plan
 	targets []int // indexes into batch.set.Targets, one for each of plan.Keys

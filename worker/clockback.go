@@ -4,8 +4,7 @@ import (
 	"context"
 	"log/slog"
 
-	"github.com/unstale/unstale/internal/queue"
-	"github.com/unstale/unstale/internal/sweeps"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // clockSchedule is how often a worker checks whether the database's clock was set back.
@@ -14,8 +13,8 @@ const clockSchedule = "@every 5s"
 // A clockBack makes retries and sweeps due in time after the database's clock was set back. Not
 // safe for concurrent use: cron runs one task at a time.
 type clockBack struct {
-	queue    *queue.Queue
-	sweeps   *sweeps.Table
+	queue    *store.Queue
+	sweeps   *store.Sweeps
 	inOutage func() bool
 	log      *slog.Logger
 	pending  bool

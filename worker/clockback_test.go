@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/clock"
-	"github.com/unstale/unstale/internal/queue"
-	"github.com/unstale/unstale/internal/schema/schematest"
+	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/storetest/schematest"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/worker"
 )
@@ -65,7 +65,7 @@ func TestClockWasSetBackBeforeTheStart(t *testing.T) {
 	w := newWorld(t, "version: 1\nentities: {thing: {keys: [\"x:{id}\"]}}\n")
 	w.exec(`INSERT INTO cache_outbox_delayed (entity, entity_id, due_at, first_id, attempts, reason, error) VALUES
 ('thing', '1', UTC_TIMESTAMP(6) + INTERVAL 1 HOUR, 5, 1, 'redis_refused', 'x'), ('thing', '2', UTC_TIMESTAMP(6) + INTERVAL 1 MINUTE, 6, 1, 'redis_refused', 'x')`)
-	q := queue.New(w.worker(worker.Config{}).store.Sessions, nil)
+	q := store.NewQueue(w.worker(worker.Config{}).store.Sessions, nil)
 	if n, err := q.AdvanceRetries(t.Context(), 6*time.Minute); n != 1 || err != nil {
 		t.Errorf("advanced %d, %v", n, err)
 	}

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"log/slog"
 
-	"github.com/unstale/unstale/internal/minutes"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // foldSchedule is how often minutes are folded, and how soon the log reports that batches are not
@@ -15,8 +15,8 @@ const foldSchedule = "@every 1m"
 // A counting keeps cache_outbox_minutes small, and reports if it cannot be written. Not safe for
 // concurrent use: cron runs one task at a time.
 type counting struct {
-	minutes  *minutes.Table
-	seen     *minutes.Seen
+	minutes  *store.Minutes
+	seen     *store.Seen
 	inOutage func() bool
 	log      *slog.Logger
 	failed   bool // logged
@@ -29,7 +29,7 @@ func (c *counting) run(ctx context.Context) {
 	case err != nil && !c.failed:
 		c.failed = true
 		c.log.Warn("invalidations are not counted; trying again", "error", err, "effect", "the shares that unstale status shows lack them",
-			"cure", minutes.Grant)
+			"cure", store.Grant)
 	case err == nil && c.failed:
 		c.failed = false
 		c.log.Info("invalidations are counted again")

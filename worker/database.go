@@ -11,12 +11,11 @@ import (
 
 	"github.com/jmoiron/sqlx"
 
-	"github.com/unstale/unstale/internal/heartbeat"
-	"github.com/unstale/unstale/internal/journal"
 	"github.com/unstale/unstale/internal/keyspace"
-	"github.com/unstale/unstale/internal/operate"
-	"github.com/unstale/unstale/internal/registry"
+	"github.com/unstale/unstale/internal/maintenance"
 	"github.com/unstale/unstale/internal/session"
+	"github.com/unstale/unstale/internal/status"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/invalidation"
 )
 
@@ -24,7 +23,7 @@ import (
 // except run.
 type databaseBoard struct {
 	board    *keyspace.Board // nil where the worker publishes no state
-	source   *heartbeat.Source
+	source   *maintenance.HeartbeatSource
 	primary  func(context.Context) (*sqlx.Conn, session.Place, error)
 	maps     *mapFile
 	log      *slog.Logger
@@ -32,10 +31,10 @@ type databaseBoard struct {
 	namesCut atomic.Pointer[invalidation.Map] // whose names were last cut
 	others   atomic.Pointer[[]string]         // names of other outboxes in this Redis, as globs
 
-	settled  chan []journal.Mark // batches of this worker
-	attempts sync.Mutex          // held by an attempt, which owns the rest
-	known    []journal.Mark      // the batches since the last attempt that read a journal
-	served   string              // the field of the last record; "": none so far
+	settled  chan []store.Mark // batches of this worker
+	attempts sync.Mutex        // held by an attempt, which owns the rest
+	known    []store.Mark      // the batches since the last attempt that read a journal
+	served   string            // the field of the last record; "": none so far
 }
 
 // maxSettled is how many batches are compared with the journal. If there are more, the first ones
@@ -43,7 +42,7 @@ type databaseBoard struct {
 const maxSettled = 10_000
 
 // journaled records batches that the worker has settled, for the next attempt.
-func (d *databaseBoard) journaled(batches []journal.Mark) {
+func (d *databaseBoard) journaled(batches []store.Mark) {
 	if d.board == nil { // no attempt takes them
 		return
 	}
@@ -59,10 +58,10 @@ func (d *databaseBoard) run(ctx context.Context) {
 	if d.board == nil {
 		return
 	}
-	var told []operate.Conflict
+	var told []store.Conflict
 	for {
 		list, err := d.attempt(ctx)
-		pause := registry.DatabasePeriod
+		pause := status.DatabasePeriod
 		var outage *keyspace.Outage
 		switch {
 		case err != nil && ctx.Err() == nil:
@@ -96,7 +95,7 @@ func (d *databaseBoard) first(ctx context.Context) {
 	}
 }
 
-func (d *databaseBoard) attempt(ctx context.Context) ([]operate.Conflict, error) {
+func (d *databaseBoard) attempt(ctx context.Context) ([]store.Conflict, error) {
 	d.attempts.Lock()
 	defer d.attempts.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, 2*boardLimit)
@@ -113,10 +112,10 @@ func (d *databaseBoard) attempt(ctx context.Context) ([]operate.Conflict, error)
 	for len(d.settled) > 0 && len(d.known) < maxSettled {
 		d.known = append(d.known, <-d.settled...)
 	}
-	var newest journal.Mark
-	database := registry.Database{Source: source, Server: place.Server, Schema: place.Schema, Names: d.names(d.maps.Map())}
-	list, others, err := registry.PostDatabase(ctx, d.board, database, d.served, func(ctx context.Context, published journal.Mark) (lost uint64, _ journal.Mark, err error) {
-		lost, newest, err = journal.Lost(ctx, db, append(d.known, published))
+	var newest store.Mark
+	database := status.Database{Source: source, Server: place.Server, Schema: place.Schema, Names: d.names(d.maps.Map())}
+	list, others, err := status.PostDatabase(ctx, d.board, database, d.served, func(ctx context.Context, published store.Mark) (lost uint64, _ store.Mark, err error) {
+		lost, newest, err = store.Lost(ctx, db, append(d.known, published))
 		return lost, newest, err
 	})
 	if err != nil {
@@ -159,7 +158,7 @@ func (d *databaseBoard) names(m *invalidation.Map) (list []string) {
 }
 
 // reportConflicts sets the gauge, and reports in the log what has changed.
-func (d *databaseBoard) reportConflicts(before, now []operate.Conflict) {
+func (d *databaseBoard) reportConflicts(before, now []store.Conflict) {
 	d.metrics.observeConflicts(now)
 	for _, c := range now {
 		if !slices.Contains(before, c) {

@@ -9,16 +9,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/unstale/unstale/internal/heal"
-	"github.com/unstale/unstale/internal/heartbeat"
-	"github.com/unstale/unstale/internal/journal"
 	"github.com/unstale/unstale/internal/keyspace"
-	"github.com/unstale/unstale/internal/minutes"
+	"github.com/unstale/unstale/internal/maintenance"
 	"github.com/unstale/unstale/internal/session"
-	"github.com/unstale/unstale/internal/shadow"
-	"github.com/unstale/unstale/internal/spotcheck"
 	"github.com/unstale/unstale/internal/store"
-	"github.com/unstale/unstale/internal/sweep"
 )
 
 // An engine is a worker with its connections open: it wires the services of a worker together. One
@@ -34,17 +28,17 @@ type engine struct {
 	signals *signals
 
 	loop     loop
-	healer   *heal.Healer
-	sweeper  *sweep.Sweeper
-	spots    *spotcheck.Checker
-	heart    *heartbeat.Sender
+	healer   *maintenance.Healer
+	sweeper  *maintenance.Sweeper
+	spots    *maintenance.SpotChecker
+	heart    *maintenance.HeartbeatSender
 	wakes    wakeListener
 	prover   prover
 	presence presence
 	status   redisStatus
 	database databaseBoard
 	watch    mapWatch
-	shadows  *shadow.Checker
+	shadows  *maintenance.ShadowChecker
 
 	failed    *rowLogs
 	vanished  *vanished
@@ -65,8 +59,8 @@ func newEngine(cfg Config, pools *store.Store, port redisPort, board *keyspace.B
 		}
 		redis   = measuredRedis{port, metrics.redis, metrics}
 		limit   = pools.Sessions.BatchLimit() // of one batch, from the claim to the commit
-		pulse   = heartbeat.NewPulse()
-		source  = heartbeat.NewSource(pools.Sessions.Source)
+		pulse   = maintenance.NewPulse()
+		source  = maintenance.NewHeartbeatSource(pools.Sessions.Source)
 		refused = &deprecated{log: e.log, maps: maps}
 		news    = &publisher{&maps.routes, redis, e.presence.agree}
 		heavy   = &heavyRows{}
@@ -76,18 +70,18 @@ func newEngine(cfg Config, pools *store.Store, port redisPort, board *keyspace.B
 			id: pools.ID, name: cfg.Name, maps: maps, warning: refused.warning, health: health, pulse: pulse, past: past, heavy: heavy,
 			uncounted: pools.Minutes.Refused, unchecked: spots.refused,
 		}
-		seen    = minutes.NewSeen(pools.Minutes)
+		seen    = store.NewSeen(pools.Minutes)
 		resting = func() bool { return e.signals.paused.Load() || health.inOutage() }
-		healing = func() bool { return e.signals.lossSeen.Load() || pulse.Is(heartbeat.ErrHealing) }
+		healing = func() bool { return e.signals.lossSeen.Load() || pulse.Is(maintenance.ErrHealing) }
 	)
-	e.healer = heal.New(heal.Config{
+	e.healer = maintenance.NewHealer(maintenance.HealConfig{
 		Redis: redis, Journal: pools.Journal, Publish: news.publish, Metrics: healMetrics{metrics}, Log: e.log,
 		Limit: limit, Healed: pulse.Heal, Turn: health.turn,
 		Healing: func(lost bool) {
-			pulse.Stop(map[bool]error{true: heartbeat.ErrHealing, false: heartbeat.ErrEmptied}[lost])
+			pulse.Stop(map[bool]error{true: maintenance.ErrHealing, false: maintenance.ErrEmptied}[lost])
 		},
 	})
-	e.sweeper = sweep.New(sweep.Config{
+	e.sweeper = maintenance.NewSweeper(maintenance.SweepConfig{
 		Requests: pools.Sweeps, Redis: redis, Publish: news.publish, Map: maps, Health: health, Metrics: sweepMetrics{metrics}, Log: e.log,
 		Paused: e.signals.paused.Load, Hung: pools.Sessions.Hung, Lost: e.signals.lost,
 		Lease: func(ctx context.Context) (time.Duration, error) {
@@ -95,7 +89,7 @@ func newEngine(cfg Config, pools *store.Store, port redisPort, board *keyspace.B
 			return pools.Workers.LongestLease(ctx, own)
 		},
 	})
-	e.spots = spotcheck.New(spotcheck.Config{
+	e.spots = maintenance.NewSpotChecker(maintenance.SpotConfig{
 		Redis: redis, Publish: news.publish, Metrics: spots, Log: e.log, Rate: max(cfg.SpotChecks, 0),
 		Resting: health.inOutage, Healing: healing,
 		Note: pools.Minutes.NoteChecks, Keep: staleKeeper{pools.Stale, spots}.keep,
@@ -106,7 +100,7 @@ func newEngine(cfg Config, pools *store.Store, port redisPort, board *keyspace.B
 		heavy: heavy, self: own.id, heavyLimit: 2*heavyTimes*limit + lateGrace,
 		resting: resting,
 	}
-	e.heart = heartbeat.New(heartbeat.Config{
+	e.heart = maintenance.NewHeartbeat(maintenance.HeartbeatConfig{
 		Redis: redis, Channels: maps.routes.numbered, Log: e.log,
 		Idle: cfg.IdleInterval, Limit: limit,
 		Lease:     maps.lease.forHeartbeats,
@@ -115,11 +109,11 @@ func newEngine(cfg Config, pools *store.Store, port redisPort, board *keyspace.B
 		Lost:  func(err error) { health.lost(err); e.signals.lost() },
 		Count: metrics.heartbeats, Sends: metrics.heartbeat,
 	}, source, pulse)
-	e.shadows = shadow.New(shadow.Config{
-		Redis: redis, Table: shadow.NewTable(pools.Sessions), Journal: pools.Journal, Note: pools.Minutes.NoteShadows, Log: e.log,
+	e.shadows = maintenance.NewShadowChecker(maintenance.ShadowConfig{
+		Redis: redis, Table: maintenance.NewShadowTable(pools.Sessions), Journal: pools.Journal, Note: pools.Minutes.NoteShadows, Log: e.log,
 		Map: maps.Map, Proven: e.prover.proven, Retention: cfg.JournalRetention,
 		Resting: resting, Healing: healing, Elsewhere: e.database.elsewhere, Unstored: spots.noDifferences.set,
-		Count: func(r shadow.Result) { metrics.shadows.WithLabelValues(string(r)).Inc() },
+		Count: func(r maintenance.ShadowResult) { metrics.shadows.WithLabelValues(string(r)).Inc() },
 	})
 	e.wakes = wakeListener{channel: cfg.WakeChannel, redis: redis, wake: e.signals.wake, subscribed: health.subscribed, count: metrics.wakes}
 	maps.routes.redis, maps.routes.log, maps.routes.refused = redis, e.log, map[string]time.Time{}
@@ -127,7 +121,7 @@ func newEngine(cfg Config, pools *store.Store, port redisPort, board *keyspace.B
 	e.status = redisStatus{record: own, source: source, maps: maps, epoch: redis.Epoch, log: e.log, board: board}
 	e.database = databaseBoard{
 		board: board, source: source, primary: pools.Sessions.Primary, maps: maps, log: e.log, metrics: metrics,
-		settled: make(chan []journal.Mark, maxSettled),
+		settled: make(chan []store.Mark, maxSettled),
 	}
 	e.watch = mapWatch{maps: maps, log: e.log, metrics: metrics}
 	batches := &runner{
@@ -210,7 +204,7 @@ func (e *engine) run(ctx context.Context) error {
 func (e *engine) drain(ctx context.Context) (Result, error) {
 	total, err := e.drainRows(ctx)
 	for swept := 1; swept > 0 && err == nil; {
-		if swept, err = e.sweeper.Sweep(ctx); errors.Is(err, sweep.ErrElsewhere) {
+		if swept, err = e.sweeper.Sweep(ctx); errors.Is(err, maintenance.ErrElsewhere) {
 			err = nil
 		}
 	}

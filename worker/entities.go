@@ -5,7 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/unstale/unstale/internal/queue"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/invalidation"
 )
 
@@ -41,7 +41,7 @@ func (e *entityCounts) set(m *invalidation.Map) {
 }
 
 // addRows counts rows.
-func (e *entityCounts) addRows(rows []queue.ClaimedRow) {
+func (e *entityCounts) addRows(rows []store.ClaimedRow) {
 	for i := 0; i < len(rows); {
 		entity, first := rows[i].Entity, i
 		for i < len(rows) && rows[i].Entity == entity { // mostly of one transaction

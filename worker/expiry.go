@@ -5,9 +5,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/unstale/unstale/internal/journal"
-	"github.com/unstale/unstale/internal/operate"
-	"github.com/unstale/unstale/internal/staleentries"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // journalChunk is how many journal rows one statement deletes: small enough to finish in
@@ -17,10 +15,10 @@ const journalChunk = 500
 // An expiry deletes records that are older than their retention.
 type expiry struct {
 	retention time.Duration // of the journal
-	journal   *journal.Journal
-	summaries *journal.Summaries
-	workers   *operate.Workers
-	stale     *staleentries.Table
+	journal   *store.Journal
+	summaries *store.Summaries
+	workers   *store.Workers
+	stale     *store.StaleEntries
 	log       *slog.Logger
 }
 

@@ -12,11 +12,10 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/keyspace"
-	"github.com/unstale/unstale/internal/operate"
-	"github.com/unstale/unstale/internal/proxy"
-	"github.com/unstale/unstale/internal/registry"
-	"github.com/unstale/unstale/internal/schema/schematest"
 	"github.com/unstale/unstale/internal/servers"
+	"github.com/unstale/unstale/internal/status"
+	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/storetest/schematest"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/outbox"
 )
@@ -27,7 +26,7 @@ type failover struct {
 	*world
 	primary *servers.MySQL
 	replica *testenv.Replica // nil in a cluster
-	link    *proxy.Link
+	link    *servers.Link
 	source  string
 	board   *keyspace.Board
 	log     logBuffer
@@ -50,7 +49,7 @@ func (p *failover) create() {
 	p.db = p.open(p.primary, "shop")
 	schematest.Up(p.t, p.db)
 	var err error
-	if p.link, err = proxy.New("mysql", p.primary.Addr()); err != nil {
+	if p.link, err = servers.NewLink("mysql", p.primary.Addr()); err != nil {
 		p.t.Fatal(err)
 	}
 	p.t.Cleanup(p.link.Close)
@@ -97,13 +96,13 @@ func (p *failover) lead(to *servers.MySQL) {
 }
 
 // conflicts returns the conflicts that status reports. Two databases with one ID fail the test.
-func (p *failover) conflicts() []operate.Conflict {
+func (p *failover) conflicts() []store.Conflict {
 	p.t.Helper()
-	list, _, err := registry.Conflicts(p.t.Context(), p.board, p.source)
+	list, _, err := status.Conflicts(p.t.Context(), p.board, p.source)
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	if slices.ContainsFunc(list, func(c operate.Conflict) bool { return c.Kind == operate.ConflictID }) {
+	if slices.ContainsFunc(list, func(c store.Conflict) bool { return c.Kind == store.ConflictID }) {
 		p.t.Fatalf("a false alarm: %+v", list)
 	}
 	return list
@@ -112,9 +111,9 @@ func (p *failover) conflicts() []operate.Conflict {
 // wantOlder waits until the database is known to be older than Redis: at most 15 s after began.
 func (p *failover) wantOlder(began time.Time) {
 	p.t.Helper()
-	var list []operate.Conflict
+	var list []store.Conflict
 	testenv.Eventually(p.t, "the loss is detected", func() bool { list = p.conflicts(); return len(list) > 0 })
-	if took := time.Since(began); took > 15*time.Second || len(list) != 1 || list[0].Kind != operate.ConflictRestored ||
+	if took := time.Since(began); took > 15*time.Second || len(list) != 1 || list[0].Kind != store.ConflictRestored ||
 		!strings.Contains(list[0].Text, "failover to a replica that lagged") || !strings.Contains(list[0].Cure, "unstale source restored") {
 		p.t.Errorf("after %s: %+v", took, list)
 	}
@@ -166,7 +165,7 @@ func TestFailoverToAReplicaThatLags(t *testing.T) {
 			defer func() { stop() }()
 			p.settle(4)
 			p.wantOlder(began)
-			if err := registry.ForgetDatabases(t.Context(), p.board, p.source); err != nil {
+			if err := status.ForgetDatabases(t.Context(), p.board, p.source); err != nil {
 				t.Fatal(err)
 			}
 			p.settle(1)
@@ -260,7 +259,7 @@ func TestSwitchInACluster(t *testing.T) {
 func (p *failover) servers() string {
 	p.t.Helper()
 	records := p.redis.HVals(p.t.Context(), "unstale:sources").Val()
-	var d registry.Database
+	var d status.Database
 	if len(records) != 1 {
 		p.t.Fatalf("records: %q", records)
 	}

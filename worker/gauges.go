@@ -5,19 +5,19 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/unstale/unstale/internal/operate"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // A firstRow is the first row of cache_outbox, as this process saw it. Its created_at may be ahead
 // of the database clock, or the clock may have been set back: the time since the process first saw
 // the row is a lower bound of its wait.
 type firstRow struct {
-	row  *operate.WaitingRow // nil: none
+	row  *store.WaitingRow // nil: none
 	seen time.Time
 }
 
 // waits returns for how long the first row of a status waits, at least.
-func (f *firstRow) waits(row *operate.WaitingRow) time.Duration {
+func (f *firstRow) waits(row *store.WaitingRow) time.Duration {
 	switch {
 	case row == nil:
 		*f = firstRow{}
@@ -30,7 +30,7 @@ func (f *firstRow) waits(row *operate.WaitingRow) time.Duration {
 
 // A gaugeReader sets the gauges about tables. Not safe for concurrent use.
 type gaugeReader struct {
-	status func(context.Context) (operate.Status, map[string]error) // by table
+	status func(context.Context) (store.Status, map[string]error) // by table
 	// as the last reading found it
 	first    firstRow
 	seen     func(waiting int, oldest time.Duration)
@@ -45,7 +45,7 @@ func (g *gaugeReader) read(ctx context.Context) {
 	status, failed := g.status(ctx)
 	if failed[hotTable] == nil {
 		status.OldestAge = max(status.OldestAge, g.first.waits(status.First))
-		g.seen(min(status.Waiting, operate.MaxExactCount), status.OldestAge)
+		g.seen(min(status.Waiting, store.MaxExactCount), status.OldestAge)
 	}
 	read()
 	if ctx.Err() != nil {

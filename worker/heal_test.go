@@ -13,8 +13,8 @@ import (
 
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/servers"
+	"github.com/unstale/unstale/internal/status"
 	"github.com/unstale/unstale/internal/testenv"
-	"github.com/unstale/unstale/internal/verdict"
 	"github.com/unstale/unstale/outbox"
 	"github.com/unstale/unstale/protocol"
 	"github.com/unstale/unstale/worker"
@@ -157,7 +157,7 @@ func (r *running) worksAs(t *testing.T, sentence string) {
 	}()
 	testenv.Eventually(t, "the status is "+sentence, func() bool {
 		s, err := r.store.Overview.Status(t.Context())
-		says = fmt.Sprint(verdict.Of(s, nil), err)
+		says = fmt.Sprint(status.Judge(s, nil), err)
 		return strings.Contains(says, sentence)
 	})
 	if err := r.Health().Ready(); err != nil || metric(t, r, "unstale_up") != 1 {

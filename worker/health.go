@@ -11,9 +11,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/unstale/unstale/internal/operate"
-	"github.com/unstale/unstale/internal/outage"
+	"github.com/unstale/unstale/internal/maintenance"
 	"github.com/unstale/unstale/internal/session"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // stalled is how long the loop may make no turn before the process counts as dead: several times
@@ -57,7 +57,7 @@ func (h *health) up(paused bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.lastTurn = time.Now()
-	if h.outage != nil && !(paused && outage.IsRedis(h.outage)) {
+	if h.outage != nil && !(paused && maintenance.IsRedis(h.outage)) {
 		h.log.Info("outage is over, working again", "lasted", time.Since(h.since).Round(time.Millisecond).String())
 		h.outage = nil
 	}
@@ -101,7 +101,7 @@ func (h *health) turn() {
 }
 
 // setPaused records whether an operator has paused the workers. Only a change is logged.
-func (h *health) setPaused(resting bool, p *operate.Pause) {
+func (h *health) setPaused(resting bool, p *store.Pause) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
@@ -151,9 +151,9 @@ func (h *health) down(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.lastTurn = time.Now()
-	state := outage.State(err)
+	state := maintenance.State(err)
 	// errors of Redis end with theirs
-	if fix := session.Fix(err); fix != "" && !outage.IsRedis(err) {
+	if fix := session.Fix(err); fix != "" && !maintenance.IsRedis(err) {
 		err = fmt.Errorf("%w; %s", err, fix)
 	}
 	if h.outage == nil || h.state != state {
@@ -218,25 +218,25 @@ func (h *health) subscribed(err error) {
 		return
 	}
 	h.metrics.subscribed.Set(0)
-	if state := outage.State(err); !slices.Contains(h.unheard, state) {
+	if state := maintenance.State(err); !slices.Contains(h.unheard, state) {
 		h.unheard = append(h.unheard, state)
 		h.log.Warn("wake-ups are not heard, so rows wait for the next poll; trying again", "state", state, "error", err)
 	}
 }
 
 // note returns the state of the worker for its status record.
-func (h *health) note() operate.WorkerNote {
+func (h *health) note() store.WorkerNote {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
 	case h.paused:
-		return operate.WorkerNote{State: operate.WorkerPaused}
+		return store.WorkerNote{State: store.WorkerPaused}
 	case h.outage != nil:
-		return operate.WorkerNote{State: h.state, Error: h.outage.Error()}
+		return store.WorkerNote{State: h.state, Error: h.outage.Error()}
 	case !h.started:
-		return operate.WorkerNote{State: operate.WorkerStarting}
+		return store.WorkerNote{State: store.WorkerStarting}
 	}
-	n := operate.WorkerNote{State: operate.WorkerWorking}
+	n := store.WorkerNote{State: store.WorkerWorking}
 	if h.stalled != nil {
 		n.Stalled, n.StallError = h.stallWhy, h.stalled.Error()
 	}

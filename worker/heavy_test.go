@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/unstale/unstale/internal/journal"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/outbox"
 	"github.com/unstale/unstale/worker"
@@ -61,7 +61,7 @@ func (w *world) settledOrder() (order []string, names int) {
 		if err := rows.Scan(&body); err != nil {
 			w.t.Fatal(err)
 		}
-		entries, err := journal.DecodeEntries(body)
+		entries, err := store.DecodeEntries(body)
 		if err != nil {
 			w.t.Fatal(err)
 		}

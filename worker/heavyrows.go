@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/unstale/unstale/internal/queue"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // heavyNews is how long a worker has heavy rows before its status record tells. Most are processed
@@ -17,7 +17,7 @@ const heavyNews = 200 * time.Millisecond
 // for concurrent use.
 type heavyRows struct {
 	mu    sync.Mutex
-	ids   [queue.ListedTables][]uint64
+	ids   [store.ListedTables][]uint64
 	since time.Time // zero: none
 }
 
@@ -25,8 +25,8 @@ type heavyRows struct {
 func (h *heavyRows) set(hot, due []uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.ids[queue.ListedHot] = append(h.ids[queue.ListedHot][:0], hot...)
-	h.ids[queue.ListedDue] = append(h.ids[queue.ListedDue][:0], due...)
+	h.ids[store.ListedHot] = append(h.ids[store.ListedHot][:0], hot...)
+	h.ids[store.ListedDue] = append(h.ids[store.ListedDue][:0], due...)
 	switch {
 	case len(hot)+len(due) == 0:
 		h.since = time.Time{}
@@ -51,7 +51,7 @@ func (h *heavyRows) lasts() *time.Duration {
 }
 
 // without drops such rows from a list.
-func (h *heavyRows) without(table queue.ListedTable, rows []lateRow) []lateRow {
+func (h *heavyRows) without(table store.ListedTable, rows []lateRow) []lateRow {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.DeleteFunc(rows, func(r lateRow) bool { return slices.Contains(h.ids[table], r.ID) })

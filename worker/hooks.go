@@ -4,8 +4,8 @@ import (
 	"math"
 	"time"
 
-	"github.com/unstale/unstale/internal/outage"
-	"github.com/unstale/unstale/internal/queue"
+	"github.com/unstale/unstale/internal/maintenance"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // Hooks are functions that a worker calls as it works. The goroutine that processes batches calls
@@ -36,7 +36,7 @@ type BatchReport struct {
 }
 
 // report calls the hook for one attempt to process rows, if any of them has a trace.
-func (h Hooks) report(rows []queue.ClaimedRow, began time.Time, r Result, s queue.Settlement, failed error) {
+func (h Hooks) report(rows []store.ClaimedRow, began time.Time, r Result, s store.Settlement, failed error) {
 	if h.Batch == nil {
 		return
 	}
@@ -49,13 +49,13 @@ func (h Hooks) report(rows []queue.ClaimedRow, began time.Time, r Result, s queu
 		Err: failed, Result: r, Receivers: s.Marks.Receivers,
 	}
 	if failed != nil {
-		report.Outage = outage.State(failed)
+		report.Outage = maintenance.State(failed)
 	}
 	report.FirstID, report.LastID = idRange(rows)
 	h.Batch(report)
 }
 
-func distinctTraces(rows []queue.ClaimedRow) (traces []string) {
+func distinctTraces(rows []store.ClaimedRow) (traces []string) {
 	seen := map[string]bool{"": true}
 	for i := range rows {
 		if trace := rows[i].Trace; !seen[trace] {
@@ -67,7 +67,7 @@ func distinctTraces(rows []queue.ClaimedRow) (traces []string) {
 }
 
 // idRange returns the lowest and the highest ID in cache_outbox, or zeros.
-func idRange(rows []queue.ClaimedRow) (first, last uint64) {
+func idRange(rows []store.ClaimedRow) (first, last uint64) {
 	first = math.MaxUint64
 	for i := range rows {
 		if id := rows[i].FirstID; id != 0 { // otherwise the row was never in cache_outbox

@@ -5,15 +5,15 @@ import (
 	"slices"
 	"time"
 
-	"github.com/unstale/unstale/internal/batchsize"
-	"github.com/unstale/unstale/internal/queue"
+	"github.com/unstale/unstale/internal/maintenance"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // heavyOfABatch is how many heavy rows a batch asks for at most.
 const heavyOfABatch = 100
 
 // claimFunc takes rows: Queue.Claim or Queue.ClaimDue.
-type claimFunc func(context.Context, queue.ClaimLimits) (*queue.Claim, error)
+type claimFunc func(context.Context, store.ClaimLimits) (*store.Claim, error)
 
 // A lane processes the rows of one queue: light rows in large batches, heavy rows in separate
 // batches. The loop owns it.
@@ -22,7 +22,7 @@ type lane struct {
 	aside asideList
 	// size bounds the rows of a light batch and heavySize those of a heavy one. All lanes share
 	// both.
-	size, heavySize *batchsize.Size
+	size, heavySize *maintenance.BatchSize
 }
 
 // A turn is one batch of a lane, of light rows or of heavy ones.
@@ -31,7 +31,7 @@ type turn struct {
 	heavy bool
 }
 
-func (t turn) size() *batchsize.Size {
+func (t turn) size() *maintenance.BatchSize {
 	if t.heavy {
 		return t.lane.heavySize
 	}
@@ -39,7 +39,7 @@ func (t turn) size() *batchsize.Size {
 }
 
 // limits returns the limits of the turn's next claim.
-func (t turn) limits(most budget, limits queue.ClaimLimits) queue.ClaimLimits {
+func (t turn) limits(most budget, limits store.ClaimLimits) store.ClaimLimits {
 	limits.Rows = t.size().Now()
 	if t.heavy {
 		limits.Only = t.lane.aside.first(limits.Rows)
@@ -66,7 +66,7 @@ func (t turn) failed(asked []uint64) { t.lane.aside.putBack(asked) }
 
 // over updates the list after a batch: heavy rows that it found are added, and rows that it asked
 // for are dropped unless it left them out.
-func (t turn) over(asked []uint64, c *queue.Claim, b *batch) {
+func (t turn) over(asked []uint64, c *store.Claim, b *batch) {
 	t.lane.aside.add(b.aside)
 	wait := c.Left
 	for _, r := range c.Rows[min(len(b.changes), len(c.Rows)):] {
@@ -93,8 +93,8 @@ type lanes struct {
 }
 
 // newLanes returns lanes that claim at most so many rows at a time.
-func newLanes(most int, q *queue.Queue, heavy *heavyRows, run func(context.Context, turn) (Result, error)) *lanes {
-	size, heavySize := batchsize.New(most), batchsize.New(min(most, heavyOfABatch))
+func newLanes(most int, q *store.Queue, heavy *heavyRows, run func(context.Context, turn) (Result, error)) *lanes {
+	size, heavySize := maintenance.NewBatchSize(most), maintenance.NewBatchSize(min(most, heavyOfABatch))
 	hot := &lane{claim: q.Claim, size: size, heavySize: heavySize}
 	due := &lane{claim: q.ClaimDue, size: size, heavySize: heavySize}
 	return &lanes{run: run, hot: hot, due: due, turns: [2]*lane{hot, due}, heavy: heavy}

@@ -3,7 +3,7 @@ package worker
 import (
 	"time"
 
-	"github.com/unstale/unstale/internal/queue"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // late measures how late the keys of the rows of a settled claim were unlinked. It leaves out
@@ -12,7 +12,7 @@ import (
 // The commit time of a row is unknown. The row became visible after it was inserted. If a scan of
 // the whole table had not found it, it became visible after that scan. The later of both times is
 // an upper bound for how long its keys were stale.
-func (m *metrics) late(ageOf func(*queue.ClaimedRow, time.Time) time.Duration, c *queue.Claim, done []uint64, unlinked time.Time) {
+func (m *metrics) late(ageOf func(*store.ClaimedRow, time.Time) time.Duration, c *store.Claim, done []uint64, unlinked time.Time) {
 	m.insertToUnlink.mu.Lock()
 	defer m.insertToUnlink.mu.Unlock()
 	m.visibleToUnlink.mu.Lock()

@@ -5,7 +5,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/unstale/unstale/internal/lockrows"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // lockRowsOnce is how many rows of locks a worker looks at on each schedule: a larger table takes
@@ -15,13 +15,13 @@ const lockRowsOnce = 100_000
 // A lockWalk is how far this worker has looked for old rows of locks. Of cron's goroutine, which
 // runs one at a time.
 type lockWalk struct {
-	rows      *lockrows.Table
+	rows      *store.LockRows
 	retention time.Duration
 	inOutage  func() bool
 	metrics   *metrics
 	log       *slog.Logger
 
-	walk   lockrows.LockWalk
+	walk   store.LockWalk
 	failed bool // logged
 }
 

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/unstale/unstale/internal/queue"
 	"github.com/unstale/unstale/internal/session"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/invalidation"
 )
 
@@ -26,10 +26,10 @@ func TestLightBatchGivesUpHeavyAnswers(t *testing.T) {
 		{1, 0, maxHeavy},  // all are
 		{2, 31, maxHeavy}, // half are
 	} {
-		rows := make([]queue.ClaimedRow, 100)
+		rows := make([]store.ClaimedRow, 100)
 		for i := range rows {
 			id := uint64(i + 1)
-			rows[i] = queue.ClaimedRow{ID: id, FirstID: id, Entity: "found", EntityID: fmt.Sprint(i)}
+			rows[i] = store.ClaimedRow{ID: id, FirstID: id, Entity: "found", EntityID: fmt.Sprint(i)}
 		}
 		isHeavy := func(id string) bool {
 			var n int

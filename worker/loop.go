@@ -4,14 +4,10 @@ import (
 	"context"
 	"time"
 
-	"github.com/unstale/unstale/internal/heal"
-	"github.com/unstale/unstale/internal/heartbeat"
 	"github.com/unstale/unstale/internal/keyspace"
-	"github.com/unstale/unstale/internal/operate"
-	"github.com/unstale/unstale/internal/outage"
-	"github.com/unstale/unstale/internal/queue"
+	"github.com/unstale/unstale/internal/maintenance"
 	"github.com/unstale/unstale/internal/sleep"
-	"github.com/unstale/unstale/internal/sweep"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // tickInterval is how often the loop looks at what changes slowly: delayed rows, and whether Redis
@@ -22,18 +18,18 @@ const tickInterval = time.Second
 type loop struct {
 	cfg    *Config
 	limit  time.Duration // of one poll
-	queue  *queue.Queue
-	paused func(context.Context) (*operate.Pause, error) // by an operator: who and why
+	queue  *store.Queue
+	paused func(context.Context) (*store.Pause, error) // by an operator: who and why
 	// why a COMMIT counts as hung, nil if none does
 	hung    func() error
 	noReply func(error) // see session.Sessions.NoReply
 	// called before the first claim, and after an outage
 	first   func(context.Context)
 	lanes   *lanes
-	healer  *heal.Healer
-	sweeper *sweep.Sweeper
+	healer  *maintenance.Healer
+	sweeper *maintenance.Sweeper
 	redis   beacons
-	pulse   *heartbeat.Pulse
+	pulse   *maintenance.Pulse
 	health  *health
 	signals *signals
 	metrics *metrics
@@ -78,12 +74,12 @@ func (l *loop) run(ctx context.Context) {
 		}
 		pace.begin(time.Now())
 		r, err := l.attempt(ctx, &clock)
-		l.past.failed.Store(err != nil && !outage.IsLoss(err))
+		l.past.failed.Store(err != nil && !maintenance.IsLoss(err))
 		switch {
 		case ctx.Err() != nil:
 			return
-		case outage.IsLoss(err):
-			l.pulse.Stop(heartbeat.ErrHealing)
+		case maintenance.IsLoss(err):
+			l.pulse.Stop(maintenance.ErrHealing)
 			l.health.turn()
 			l.health.lost(err)
 			l.healer.Lost()
@@ -94,7 +90,7 @@ func (l *loop) run(ctx context.Context) {
 			outages++
 			l.pulse.Stop(err)
 			l.health.down(err)
-			timer.Reset(outage.Pause(err, outages))
+			timer.Reset(maintenance.Pause(err, outages))
 			continue
 		}
 		outages = 0
@@ -143,7 +139,7 @@ func (l *loop) attempt(ctx context.Context, next *clock) (Result, error) {
 	}
 	next.retry = time.Now().Add(hungPause)
 	r, err := l.step(ctx, next)
-	if still := l.hung(); still != nil && !outage.IsLoss(err) && (err == nil || hung != nil) {
+	if still := l.hung(); still != nil && !maintenance.IsLoss(err) && (err == nil || hung != nil) {
 		err = still
 	}
 	return r, err
@@ -155,7 +151,7 @@ func (l *loop) attempt(ctx context.Context, next *clock) (Result, error) {
 func (l *loop) step(ctx context.Context, next *clock) (Result, error) {
 	now := time.Now()
 	ticked := now.After(next.tick)
-	var state queue.PollState
+	var state store.PollState
 	if ticked {
 		var err error
 		if state, err = l.pollState(ctx, next); err != nil {
@@ -172,12 +168,12 @@ func (l *loop) step(ctx context.Context, next *clock) (Result, error) {
 		l.healer.Lost()
 		next.unsure = true
 	}
-	if next.unsure && !l.pulse.Is(heartbeat.ErrEmptied) {
-		l.pulse.Stop(heartbeat.ErrHealing)
+	if next.unsure && !l.pulse.Is(maintenance.ErrEmptied) {
+		l.pulse.Stop(maintenance.ErrHealing)
 	}
 	r, err := l.pollBatch(ctx, next.likely)
 	// as much time as for healing
-	for next.unsure && err == nil && r.Full && ctx.Err() == nil && time.Since(now) < heal.Slice {
+	for next.unsure && err == nil && r.Full && ctx.Err() == nil && time.Since(now) < maintenance.Slice {
 		var more Result
 		more, err = l.pollBatch(ctx, true)
 		r.add(more)
@@ -205,15 +201,15 @@ func (l *loop) step(ctx context.Context, next *clock) (Result, error) {
 // healSome heals for a while, and records whether there is more to do.
 func (l *loop) healSome(ctx context.Context, next *clock) error {
 	state, err := l.healer.Some(ctx)
-	next.unsure, next.rest = state != heal.Healed, 0
-	if state == heal.Shared {
-		next.rest = heal.Pause
+	next.unsure, next.rest = state != maintenance.Healed, 0
+	if state == maintenance.Shared {
+		next.rest = maintenance.HealPause
 	}
 	return err
 }
 
 // tick does the part of a step that runs once per second.
-func (l *loop) tick(ctx context.Context, now time.Time, state queue.PollState, next *clock, r *Result) error {
+func (l *loop) tick(ctx context.Context, now time.Time, state store.PollState, next *clock, r *Result) error {
 	if err := l.look(ctx, now, next); err != nil {
 		return err
 	}
@@ -234,7 +230,7 @@ func (l *loop) tick(ctx context.Context, now time.Time, state queue.PollState, n
 }
 
 // pollState looks at what changes slowly in MySQL, a pause among it.
-func (l *loop) pollState(ctx context.Context, next *clock) (queue.PollState, error) {
+func (l *loop) pollState(ctx context.Context, next *clock) (store.PollState, error) {
 	looking, cancel := context.WithTimeout(ctx, l.limit)
 	defer cancel()
 	polled := l.metrics.mysql.begin(callPoll)
@@ -244,7 +240,7 @@ func (l *loop) pollState(ctx context.Context, next *clock) (queue.PollState, err
 		l.noReply(err)
 		return state, err
 	}
-	var p *operate.Pause
+	var p *store.Pause
 	if state.Paused && !next.paused { // who and why, for the log
 		if p, err = l.paused(looking); err != nil {
 			return state, err
@@ -253,7 +249,7 @@ func (l *loop) pollState(ctx context.Context, next *clock) (queue.PollState, err
 	l.signals.paused.Store(state.Paused)
 	l.health.setPaused(state.Paused, p)
 	if next.paused = state.Paused; next.paused {
-		l.pulse.Stop(heartbeat.ErrPaused)
+		l.pulse.Stop(maintenance.ErrPaused)
 	}
 	return state, nil
 }
@@ -263,7 +259,7 @@ func (l *loop) pollState(ctx context.Context, next *clock) (queue.PollState, err
 // shard that is available again only after the workers had time to write their beacons there.
 func (l *loop) look(ctx context.Context, now time.Time, next *clock) (err error) {
 	if now.After(next.heal) {
-		next.heal = now.Add(sleep.Jitter(heal.Interval, 0.1))
+		next.heal = now.Add(sleep.Jitter(maintenance.Interval, 0.1))
 		err = l.healSome(ctx, next)
 	} else {
 		_, err = l.redis.CheckBeacon(ctx)

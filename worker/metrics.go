@@ -5,13 +5,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/unstale/unstale/internal/minutes"
-	"github.com/unstale/unstale/internal/operate"
-	"github.com/unstale/unstale/internal/outage"
-	"github.com/unstale/unstale/internal/queue"
-	"github.com/unstale/unstale/internal/shadow"
-	"github.com/unstale/unstale/internal/spotcheck"
-	"github.com/unstale/unstale/internal/sweeps"
+	"github.com/unstale/unstale/internal/maintenance"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/invalidation"
 )
 
@@ -198,26 +193,26 @@ func (m *metrics) zero() {
 		m.deadLettered.WithLabelValues(string(reason))
 		m.dead.WithLabelValues(string(reason))
 	}
-	for _, reason := range operate.DelayedReasons() {
+	for _, reason := range store.DelayedReasons() {
 		m.delays.WithLabelValues(reason)
 	}
-	for _, state := range outage.States() {
+	for _, state := range maintenance.States() {
 		m.outages.WithLabelValues(state)
 	}
 	for _, reason := range stalledReasons {
 		m.stalled.WithLabelValues(reason)
 	}
-	for _, limit := range minutes.Limits {
+	for _, limit := range store.Limits {
 		m.inTime.WithLabelValues(limit.String())
 	}
-	for _, result := range shadow.Results {
+	for _, result := range maintenance.ShadowResults {
 		m.shadows.WithLabelValues(string(result))
 	}
 	for _, kind := range sweepKinds {
 		m.sweepDone.WithLabelValues(string(kind))
 		m.sweepSize.WithLabelValues(string(kind))
 	}
-	for _, result := range spotcheck.Results {
+	for _, result := range maintenance.Results {
 		m.spotChecks.WithLabelValues(string(result))
 	}
 	for _, part := range []string{"look", "repair"} {
@@ -229,7 +224,7 @@ func (m *metrics) zero() {
 }
 
 // batchDone counts a batch that claimed rows.
-func (m *metrics) batchDone(r Result, s queue.Settlement) {
+func (m *metrics) batchDone(r Result, s store.Settlement) {
 	m.inTime.WithLabelValues("100ms").Add(float64(s.Counts.Within100ms))
 	m.inTime.WithLabelValues("1s").Add(float64(s.Counts.Within1s))
 	m.inTime.WithLabelValues("10s").Add(float64(s.Counts.Within10s))
@@ -252,14 +247,14 @@ func (m *metrics) batchDone(r Result, s queue.Settlement) {
 }
 
 // sweepKinds are the label of the progress of sweeps.
-var sweepKinds = []sweeps.SweepKind{sweeps.SweepPattern, sweeps.SweepSet}
+var sweepKinds = []store.SweepKind{store.SweepPattern, store.SweepSet}
 
 // hotTable is where rows wait.
 const hotTable = "cache_outbox"
 
 // observe sets the gauges about tables. Those of a table that could not be read are NaN: an old
 // figure would look like a new one.
-func (m *metrics) observe(s operate.Status, failed map[string]error) {
+func (m *metrics) observe(s store.Status, failed map[string]error) {
 	from := func(table string, value float64) float64 {
 		if failed[table] != nil {
 			return math.NaN()
@@ -277,14 +272,14 @@ func (m *metrics) observe(s operate.Status, failed map[string]error) {
 	for _, reason := range invalidation.Reasons() {
 		m.dead.WithLabelValues(string(reason)).Set(from("cache_outbox_dead", float64(s.Dead[string(reason)])))
 	}
-	for _, table := range operate.NumberedTables {
+	for _, table := range store.NumberedTables {
 		m.idsLeft.WithLabelValues(table).Set(from(table, float64(s.IDsLeft[table])))
 	}
 }
 
 // observeConflicts sets the gauge of conflicts.
-func (m *metrics) observeConflicts(list []operate.Conflict) {
-	for _, kind := range operate.ConflictKinds {
+func (m *metrics) observeConflicts(list []store.Conflict) {
+	for _, kind := range store.ConflictKinds {
 		n := 0
 		for _, c := range list {
 			if c.Kind == kind {

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/unstale/unstale/internal/queue"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/invalidation"
 )
 
@@ -18,10 +18,10 @@ func BenchmarkMetricsOfABatch(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	metrics, q, c := newMetrics(m, false), &queue.Queue{}, &queue.Claim{Unseen: time.Now()}
+	metrics, q, c := newMetrics(m, false), &store.Queue{}, &store.Claim{Unseen: time.Now()}
 	var done []uint64
 	for id := range uint64(1000) {
-		c.Rows = append(c.Rows, queue.ClaimedRow{ID: id + 1, FirstID: id + 1, Entity: []string{"one", "two"}[id%2], EntityID: fmt.Sprint(id), CreatedAt: time.Now()})
+		c.Rows = append(c.Rows, store.ClaimedRow{ID: id + 1, FirstID: id + 1, Entity: []string{"one", "two"}[id%2], EntityID: fmt.Sprint(id), CreatedAt: time.Now()})
 		done = append(done, id+1)
 	}
 	b.ReportAllocs()

@@ -3,14 +3,13 @@ package worker
 import (
 	"time"
 
-	"github.com/unstale/unstale/internal/minutes"
-	"github.com/unstale/unstale/internal/queue"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // visible returns how long a row was visible before the time of its UNLINK, at most: see
 // metrics.late. The age is the age of the row at that time. A delayed row was visible when it was
 // first claimed, so its age counts.
-func visible(c *queue.Claim, age time.Duration, unlinked time.Time) time.Duration {
+func visible(c *store.Claim, age time.Duration, unlinked time.Time) time.Duration {
 	if c.Unseen.IsZero() {
 		return age
 	}
@@ -18,8 +17,8 @@ func visible(c *queue.Claim, age time.Duration, unlinked time.Time) time.Duratio
 }
 
 // counts returns the counts of a batch, as its settlement decides, and those by entity.
-func (b *batch) counts(ageOf func(*queue.ClaimedRow, time.Time) time.Duration, c *queue.Claim, s *queue.Settlement) (n minutes.Counts, by minutes.Entities) {
-	by = minutes.Entities{}
+func (b *batch) counts(ageOf func(*store.ClaimedRow, time.Time) time.Duration, c *store.Claim, s *store.Settlement) (n store.Counts, by store.Entities) {
+	by = store.Entities{}
 	if len(b.set.Targets) > 0 {
 		n.Batches = 1
 	}

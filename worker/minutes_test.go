@@ -3,7 +3,7 @@ package worker_test
 import (
 	"testing"
 
-	"github.com/unstale/unstale/internal/minutes"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/outbox"
 	"github.com/unstale/unstale/worker"
@@ -34,7 +34,7 @@ VALUES ('exact', '7', UTC_TIMESTAMP(6) - INTERVAL 1 HOUR, UTC_TIMESTAMP(6), 7, 1
 	// their repeats
 	w.exec("UPDATE cache_outbox_delayed SET due_at = UTC_TIMESTAMP(6) WHERE repeated = 1")
 	r.drain(t)
-	f, err := minutes.Read(t.Context(), r.store.Sessions)
+	f, err := store.ReadFigures(t.Context(), r.store.Sessions)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,11 +46,11 @@ VALUES ('exact', '7', UTC_TIMESTAMP(6) - INTERVAL 1 HOUR, UTC_TIMESTAMP(6), 7, 1
 	if hour.Batches < 4 || hour.Batches > 7 {
 		t.Errorf("%d batches", hour.Batches)
 	}
-	points, err := minutes.Series(t.Context(), r.store.Sessions, 10, 1)
+	points, err := store.Series(t.Context(), r.store.Sessions, 10, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	by := minutes.Entities{}
+	by := store.Entities{}
 	for _, p := range points {
 		by.Merge(p.Entities)
 	}

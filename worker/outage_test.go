@@ -7,7 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/unstale/unstale/internal/operate"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/worker"
 )
@@ -112,14 +112,14 @@ func TestAPausedWorkerIsUp(t *testing.T) {
 	orders := r.store.Orders.As("me")
 	pause := func() {
 		t.Helper()
-		if err := orders.Pause(t.Context(), operate.AnyPause, "", 0); err != nil {
+		if err := orders.Pause(t.Context(), store.AnyPause, "", 0); err != nil {
 			t.Fatal(err)
 		}
 		testenv.Eventually(t, "it pauses", func() bool { return metric(t, r, "unstale_paused") == 1 })
 	}
 	resume := func() {
 		t.Helper()
-		if _, err := orders.Resume(t.Context(), operate.AnyPause); err != nil {
+		if _, err := orders.Resume(t.Context(), store.AnyPause); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -130,18 +130,18 @@ func TestAPausedWorkerIsUp(t *testing.T) {
 			return err == nil && len(list) == 1 && list[0].State == want
 		})
 	}
-	if err := orders.Pause(t.Context(), operate.AnyPause, "", 0); err != nil {
+	if err := orders.Pause(t.Context(), store.AnyPause, "", 0); err != nil {
 		t.Fatal(err)
 	}
 	r.start(t)
 	testenv.Eventually(t, "it is up", func() bool { return metric(t, r, "unstale_up") == 1 })
-	state(operate.WorkerPaused)
+	state(store.WorkerPaused)
 	if n := r.log.count("working: "); n != 0 || metric(t, r, "unstale_heartbeat") != 0 {
 		t.Errorf("it works in a pause: %d", n)
 	}
 	resume()
 	testenv.Eventually(t, "it works", func() bool { return r.log.count("working: mysql and redis answer") == 1 })
-	state(operate.WorkerWorking)
+	state(store.WorkerWorking)
 
 	if err := past.server.Kill(); err != nil {
 		t.Fatal(err)

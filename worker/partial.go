@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/unstale/unstale/internal/operate"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/invalidation"
 )
 
@@ -28,11 +28,11 @@ const maxCause = 3 << 10
 // attempts keep that part, with any fault.
 func (c *change) errorText() string {
 	text, part := c.fault.Error(), ""
-	if at := strings.LastIndex(c.row.LastError, operate.PartMark); at >= 0 {
+	if at := strings.LastIndex(c.row.LastError, store.PartMark); at >= 0 {
 		part = c.row.LastError[at:]
 	}
 	if c.partial {
-		part = fmt.Sprintf("%skeys %d, patterns %d, sets %d; the others may be stale", operate.PartMark, len(c.plan.Keys), len(c.plan.Patterns), len(c.plan.Sets))
+		part = fmt.Sprintf("%skeys %d, patterns %d, sets %d; the others may be stale", store.PartMark, len(c.plan.Keys), len(c.plan.Patterns), len(c.plan.Sets))
 	}
 	if part == "" {
 		return text

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/unstale/unstale/internal/journal"
 	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/outbox"
@@ -53,7 +52,7 @@ func wantLeftBeside(t *testing.T, w *world, want ...string) {
 // journal lists the entries of rows with their names, those that are partial in brackets.
 func (w *world) journal(s *store.Store) (list []string) {
 	w.t.Helper()
-	err := s.Journal.ReadJournal(w.t.Context(), journal.JournalQuery{}, func(b journal.Batch, entries []journal.Entry) error {
+	err := s.Journal.ReadJournal(w.t.Context(), store.JournalQuery{}, func(b store.Batch, entries []store.JournalEntry) error {
 		for _, e := range entries {
 			if e.IsSweep() {
 				continue
@@ -65,7 +64,7 @@ func (w *world) journal(s *store.Store) (list []string) {
 			list = append(list, fmt.Sprint(e.ID, " ", e.HoldMillis, " ", text))
 		}
 		return nil
-	}, func(journal.DamagedBatch) { w.t.Error("a batch is damaged") })
+	}, func(store.DamagedBatch) { w.t.Error("a batch is damaged") })
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/unstale/unstale/internal/keyspace"
-	"github.com/unstale/unstale/internal/queue"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/invalidation"
 )
 
@@ -17,7 +17,7 @@ func TestPick(t *testing.T) {
 	row := func(entity string, spoil func(*change)) {
 		i := len(b.set.Targets)
 		b.set.Targets = append(b.set.Targets, keyspace.Target{Key: fmt.Sprint(entity, ":", i)})
-		claimed := &queue.ClaimedRow{}
+		claimed := &store.ClaimedRow{}
 		claimed.Entity = entity
 		b.changes = append(b.changes, change{row: claimed, targets: []int{i}})
 		if spoil != nil {

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/session"
+	"github.com/unstale/unstale/internal/store"
 )
 
 const (
@@ -25,14 +25,14 @@ const (
 // for routes. Safe for concurrent use.
 type presence struct {
 	record  *record
-	workers *operate.Workers
+	workers *store.Workers
 	routes  *routes
 	log     *slog.Logger
 
 	mu       sync.Mutex // guards the rest
 	recorded bool       // run writes the record; otherwise the worker has none
 
-	last    operate.WorkerNote // as noted, whether or not it arrived
+	last    store.WorkerNote // as noted, whether or not it arrived
 	noted   time.Time
 	since   time.Time // of the state
 	refused bool      // MySQL refuses the notes, and the log has said so
@@ -61,7 +61,7 @@ func (p *presence) run(ctx context.Context) {
 
 // isNews reports whether a note says another thing than the last one. The words of an error may
 // differ each time. That heavy rows are done can wait.
-func isNews(last, now operate.WorkerNote) bool {
+func isNews(last, now store.WorkerNote) bool {
 	return now.Stalled != last.Stalled || !slices.Equal(now.Channels, last.Channels) || now.Heavy != nil && last.Heavy == nil ||
 		now.State != last.State || now.MapError != last.MapError || now.MapWarning != last.MapWarning || now.MapVersion != last.MapVersion || (now.Error == "") != (last.Error == "")
 }
@@ -93,7 +93,7 @@ func (p *presence) agree(ctx context.Context) error {
 
 // exchange writes the record and then reads those of the others, in this order: of two workers that
 // start together, at least one sees the other before it publishes. The caller holds mu.
-func (p *presence) exchange(ctx context.Context, n operate.WorkerNote) error {
+func (p *presence) exchange(ctx context.Context, n store.WorkerNote) error {
 	began, err := time.Now(), p.note(ctx, n)
 	if err == nil || session.IsRefusal(err) {
 		workers, unread := p.workers.Workers(ctx)
@@ -110,7 +110,7 @@ func (p *presence) exchange(ctx context.Context, n operate.WorkerNote) error {
 }
 
 // note writes the record, if the worker has one. It logs once that MySQL refuses it.
-func (p *presence) note(ctx context.Context, n operate.WorkerNote) error {
+func (p *presence) note(ctx context.Context, n store.WorkerNote) error {
 	if !p.recorded {
 		return nil
 	}

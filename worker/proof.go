@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/unstale/unstale/internal/queue"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // A proof shows that what was committed is invalidated: rows that one listing shows are gone from a
@@ -13,7 +13,7 @@ type proof struct {
 	limit time.Duration // a row that is listed for longer makes no progress
 
 	mu     sync.Mutex
-	tables [queue.ListedTables]tableProof
+	tables [store.ListedTables]tableProof
 }
 
 // A tableProof is the proof for one table. Its generation is all rows that waited at one listing,
@@ -33,7 +33,7 @@ type sighting struct {
 
 // A lateRow has been listed for the limit or longer.
 type lateRow struct {
-	queue.ListedRow
+	store.ListedRow
 	passed time.Duration // for how long rows behind it have been gone, 0: none is
 }
 
@@ -43,14 +43,14 @@ type rowAt struct{ id, place uint64 }
 // observe takes a listing, and returns the rows that have been listed for the limit or longer.
 // While the worker rests (it is paused, or a server is unavailable), no row can make progress, and
 // the limit begins again. A sweep may take any time.
-func (p *proof) observe(l queue.Listing, resting bool) (late [queue.ListedTables][]lateRow) {
+func (p *proof) observe(l store.Listing, resting bool) (late [store.ListedTables][]lateRow) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for t := range p.tables {
 		table, list := &p.tables[t], l.Lists[t]
 		table.advance(l, list)
 		table.see(l.Began, list, resting)
-		if queue.ListedTable(t) != queue.ListedSweeps {
+		if store.ListedTable(t) != store.ListedSweeps {
 			late[t] = table.late(l.Began, list, p.limit)
 		}
 	}
@@ -59,7 +59,7 @@ func (p *proof) observe(l queue.Listing, resting bool) (late [queue.ListedTables
 
 // advance moves asOf to the begin of the generation if all its rows are gone, and begins the next
 // one.
-func (t *tableProof) advance(l queue.Listing, list queue.List) {
+func (t *tableProof) advance(l store.Listing, list store.List) {
 	switch {
 	case len(list.Rows) == 0:
 		t.asOf, t.began = l.Began, time.Time{}
@@ -84,7 +84,7 @@ func (t *tableProof) advance(l queue.Listing, list queue.List) {
 }
 
 // see notes since when rows have been listed, and since when rows behind them are gone.
-func (t *tableProof) see(now time.Time, list queue.List, resting bool) {
+func (t *tableProof) see(now time.Time, list store.List, resting bool) {
 	gone := t.lastGone(list)
 	seen := make(map[rowAt]sighting, len(list.Rows))
 	for _, r := range list.Rows {
@@ -102,13 +102,13 @@ func (t *tableProof) see(now time.Time, list queue.List, resting bool) {
 
 // lastGone returns the last place whose row has gone since the listing before. Rows behind the end
 // of a full listing may only not be shown.
-func (t *tableProof) lastGone(list queue.List) (place uint64) {
+func (t *tableProof) lastGone(list store.List) (place uint64) {
 	shown := make(map[rowAt]bool, len(list.Rows))
 	for _, r := range list.Rows {
 		shown[rowAt{r.ID, r.Place}] = true
 	}
 	for at := range t.seen {
-		hidden := len(list.Rows) >= queue.MaxListing && at.place > list.Rows[len(list.Rows)-1].Place
+		hidden := len(list.Rows) >= store.MaxListing && at.place > list.Rows[len(list.Rows)-1].Place
 		if at.place > place && !hidden && !shown[at] {
 			place = at.place
 		}
@@ -116,7 +116,7 @@ func (t *tableProof) lastGone(list queue.List) (place uint64) {
 	return place
 }
 
-func (t *tableProof) late(now time.Time, list queue.List, limit time.Duration) (late []lateRow) {
+func (t *tableProof) late(now time.Time, list store.List, limit time.Duration) (late []lateRow) {
 	for _, r := range list.Rows {
 		if s := t.seen[rowAt{r.ID, r.Place}]; now.Sub(s.since) >= limit {
 			l := lateRow{ListedRow: r}
@@ -146,7 +146,7 @@ func (p *proof) proven() (asOf time.Time) {
 func (p *proof) nextLate() (at time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, t := range [...]queue.ListedTable{queue.ListedHot, queue.ListedDue} {
+	for _, t := range [...]store.ListedTable{store.ListedHot, store.ListedDue} {
 		for _, s := range p.tables[t].seen {
 			if due := s.since.Add(p.limit); at.IsZero() || due.Before(at) {
 				at = due

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/unstale/unstale/internal/queue"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // proofWorld runs listings of cache_outbox, a second apart.
@@ -26,15 +26,15 @@ func newProofWorld(t *testing.T) *proofWorld {
 // list makes the listing of a second, and returns which rows are late.
 func (w *proofWorld) list(second int) (late []uint64) {
 	at := w.began.Add(time.Duration(second) * time.Second)
-	l := queue.Listing{Began: at, Now: at}
+	l := store.Listing{Began: at, Now: at}
 	for _, id := range w.ids {
-		list := &l.Lists[queue.ListedHot]
+		list := &l.Lists[store.ListedHot]
 		if w.limit == 0 || len(list.Rows) < w.limit {
-			list.Rows = append(list.Rows, queue.ListedRow{ID: id, Place: id, At: w.began.Add(-time.Minute)})
+			list.Rows = append(list.Rows, store.ListedRow{ID: id, Place: id, At: w.began.Add(-time.Minute)})
 		}
 		list.Last = id
 	}
-	for _, r := range w.proof.observe(l, w.rests)[queue.ListedHot] {
+	for _, r := range w.proof.observe(l, w.rests)[store.ListedHot] {
 		late = append(late, r.ID)
 	}
 	return late
@@ -148,11 +148,11 @@ func TestPassedRows(t *testing.T) {
 	w := newProofWorld(t)
 	passed := func(second int) (rows []string) {
 		at := w.began.Add(time.Duration(second) * time.Second)
-		l := queue.Listing{Began: at, Now: at}
-		for _, id := range w.ids[:min(len(w.ids), queue.MaxListing)] {
-			l.Lists[queue.ListedHot].Rows = append(l.Lists[queue.ListedHot].Rows, queue.ListedRow{ID: id, Place: id, At: at})
+		l := store.Listing{Began: at, Now: at}
+		for _, id := range w.ids[:min(len(w.ids), store.MaxListing)] {
+			l.Lists[store.ListedHot].Rows = append(l.Lists[store.ListedHot].Rows, store.ListedRow{ID: id, Place: id, At: at})
 		}
-		for _, r := range w.proof.observe(l, w.rests)[queue.ListedHot] {
+		for _, r := range w.proof.observe(l, w.rests)[store.ListedHot] {
 			if r.passed > 0 {
 				rows = append(rows, fmt.Sprint(r.ID, " for ", r.passed))
 			}
@@ -207,14 +207,14 @@ func TestLateDelayedRowsAndSweeps(t *testing.T) {
 	began := time.Unix(1e9, 0)
 	for second := range 40 {
 		at := began.Add(time.Duration(second) * time.Second)
-		l := queue.Listing{Began: at, Now: at}
+		l := store.Listing{Began: at, Now: at}
 		due := uint64(second / 5)
-		l.Lists[queue.ListedDue] = queue.List{Rows: []queue.ListedRow{{ID: 1, Place: due, At: at}}, Last: due}
-		l.Lists[queue.ListedSweeps] = queue.List{Rows: []queue.ListedRow{{ID: 1, Place: 1, At: at}}, Last: 1}
-		if late := p.observe(l, false); len(late[queue.ListedDue])+len(late[queue.ListedSweeps]) > 0 {
+		l.Lists[store.ListedDue] = store.List{Rows: []store.ListedRow{{ID: 1, Place: due, At: at}}, Last: due}
+		l.Lists[store.ListedSweeps] = store.List{Rows: []store.ListedRow{{ID: 1, Place: 1, At: at}}, Last: 1}
+		if late := p.observe(l, false); len(late[store.ListedDue])+len(late[store.ListedSweeps]) > 0 {
 			t.Errorf("second %d: %v are late", second, late)
 		}
-		if asOf := p.tables[queue.ListedDue].asOf.Sub(began); asOf != time.Duration(max(second/5*5-5, 0))*time.Second {
+		if asOf := p.tables[store.ListedDue].asOf.Sub(began); asOf != time.Duration(max(second/5*5-5, 0))*time.Second {
 			t.Errorf("second %d: delayed rows are proven as of %v", second, asOf)
 		}
 	}

@@ -6,8 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/unstale/unstale/internal/operate"
-	"github.com/unstale/unstale/internal/queue"
+	"github.com/unstale/unstale/internal/store"
 )
 
 const (
@@ -23,8 +22,8 @@ const (
 
 // A listedQueue is the part of the tables that a prover needs.
 type listedQueue interface {
-	List(context.Context) (queue.Listing, error)
-	AnyFree(context.Context, queue.ListedTable, []uint64) (bool, error)
+	List(context.Context) (store.Listing, error)
+	AnyFree(context.Context, store.ListedTable, []uint64) (bool, error)
 }
 
 // progressHealth records whether rows make progress.
@@ -39,7 +38,7 @@ type prover struct {
 	proof
 	queue   listedQueue
 	hung    func() error // why a COMMIT counts as hung, nil if none does
-	workers func(context.Context) ([]operate.WorkerNote, error)
+	workers func(context.Context) ([]store.WorkerNote, error)
 	health  progressHealth
 	metrics *metrics
 	resting func() bool // whether rows cannot make progress, for a reason that health knows
@@ -51,7 +50,7 @@ type prover struct {
 	heavyLimit time.Duration
 
 	// late rows that another session has locked, by when they were found
-	held [queue.ListedTables]map[rowAt]time.Time
+	held [store.ListedTables]map[rowAt]time.Time
 	// when other workers first wrote a status record without heavy rows since then
 	light map[string]time.Time
 }
@@ -97,10 +96,10 @@ func (p *prover) step(ctx context.Context) time.Duration {
 
 // judge returns why rows of a listing make no progress, or nil. A locked row comes first: it waits
 // with any number of workers.
-func (p *prover) judge(ctx context.Context, l queue.Listing) (reason string, why error) {
+func (p *prover) judge(ctx context.Context, l store.Listing) (reason string, why error) {
 	held := time.Duration(0)
 	for t, rows := range p.observe(l, p.resting()) {
-		table := queue.ListedTable(t)
+		table := store.ListedTable(t)
 		p.forget(table, rows)
 		rows = p.heavy.without(table, rows)
 		heavy := slices.ContainsFunc(rows, isPassed) && p.otherWorker(ctx, hasHeavyRows)
@@ -149,7 +148,7 @@ func (p *prover) split(late []lateRow, heavy bool) (passed, behind []lateRow) {
 
 func isPassed(r lateRow) bool { return r.passed > 0 }
 
-func hasHeavyRows(n operate.WorkerNote) bool { return n.Heavy != nil }
+func hasHeavyRows(n store.WorkerNote) bool { return n.Heavy != nil }
 
 func oldest(rows []lateRow) lateRow {
 	return slices.MinFunc(rows, func(a, b lateRow) int { return a.At.Compare(b.At) })
@@ -157,7 +156,7 @@ func oldest(rows []lateRow) lateRow {
 
 // free reports whether a claim could have one of the late rows. Rows that were found locked count
 // as locked until all of them are gone: the next claim takes those that their session releases.
-func (p *prover) free(ctx context.Context, table queue.ListedTable, late []lateRow) (bool, error) {
+func (p *prover) free(ctx context.Context, table store.ListedTable, late []lateRow) (bool, error) {
 	ids := make([]uint64, len(late))
 	for i, r := range late {
 		if _, locked := p.held[table][rowAt{r.ID, r.Place}]; locked {
@@ -175,7 +174,7 @@ func (p *prover) free(ctx context.Context, table queue.ListedTable, late []lateR
 }
 
 // forget drops rows that are no longer late from the rows that were found locked.
-func (p *prover) forget(table queue.ListedTable, late []lateRow) {
+func (p *prover) forget(table store.ListedTable, late []lateRow) {
 	held := map[rowAt]time.Time{}
 	for _, r := range late {
 		if since, known := p.held[table][rowAt{r.ID, r.Place}]; known {
@@ -190,7 +189,7 @@ func (p *prover) forget(table queue.ListedTable, late []lateRow) {
 // if it was made after the rows were found locked. When it was made is not known, only when it was
 // written, which a busy machine delays. But a worker makes a record after it has written the last
 // one, so the second one that was written since then was also made since then.
-func (p *prover) mayBeHeavy(ctx context.Context, table queue.ListedTable, late []lateRow) bool {
+func (p *prover) mayBeHeavy(ctx context.Context, table store.ListedTable, late []lateRow) bool {
 	found := time.Now()
 	for _, r := range late {
 		if since, known := p.held[table][rowAt{r.ID, r.Place}]; known && since.Before(found) {
@@ -224,16 +223,16 @@ func (p *prover) mayBeHeavy(ctx context.Context, table queue.ListedTable, late [
 }
 
 // otherWorker reports whether another worker lives whose record meets a condition.
-func (p *prover) otherWorker(ctx context.Context, is func(operate.WorkerNote) bool) bool {
+func (p *prover) otherWorker(ctx context.Context, is func(store.WorkerNote) bool) bool {
 	workers, err := p.workers(ctx)
-	return err == nil && slices.ContainsFunc(workers, func(n operate.WorkerNote) bool {
+	return err == nil && slices.ContainsFunc(workers, func(n store.WorkerNote) bool {
 		return n.ID != p.self && n.Lives() && is(n)
 	})
 }
 
 // wait reports whether late rows still wait. The worker that had them locked may have settled them
 // after the listing, and before its record was read, which then has no heavy rows.
-func (p *prover) wait(ctx context.Context, table queue.ListedTable, late []lateRow) bool {
+func (p *prover) wait(ctx context.Context, table store.ListedTable, late []lateRow) bool {
 	l, err := p.queue.List(ctx)
 	if err != nil {
 		return false // the next listing tries again
@@ -246,7 +245,7 @@ func (p *prover) wait(ctx context.Context, table queue.ListedTable, late []lateR
 }
 
 // waited describes which rows have waited and for how long.
-func waited(table queue.ListedTable, late []lateRow, age time.Duration) string {
+func waited(table store.ListedTable, late []lateRow, age time.Duration) string {
 	first := oldest(late).ID
 	if len(late) == 1 {
 		return fmt.Sprintf("row %d of %s has waited for %s", first, table, age.Round(time.Second))

@@ -16,8 +16,8 @@ import (
 
 	"github.com/unstale/unstale/cache"
 	"github.com/unstale/unstale/internal/keyspace"
-	"github.com/unstale/unstale/internal/proxy"
-	"github.com/unstale/unstale/internal/schema/schematest"
+	"github.com/unstale/unstale/internal/servers"
+	"github.com/unstale/unstale/internal/storetest/schematest"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/outbox"
 	"github.com/unstale/unstale/protocol"
@@ -175,10 +175,10 @@ func TestReaderHearsTheWorker(t *testing.T) {
 
 // behindLink puts a MySQL of the test's own in the place of the world's, and a link that can be
 // disturbed between it and the workers.
-func (w *world) behindLink() *proxy.Link {
+func (w *world) behindLink() *servers.Link {
 	w.t.Helper()
 	server := testenv.OwnMySQL(w.t)
-	link, err := proxy.New("mysql", server.Addr())
+	link, err := servers.NewLink("mysql", server.Addr())
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -202,8 +202,8 @@ func (w *world) behindLink() *proxy.Link {
 // Sentence 17: no heartbeat is sent while MySQL does not answer, or refuses.
 func TestReaderClosesWithoutMySQL(t *testing.T) {
 	t.Parallel()
-	for name, disturb := range map[string]func(*proxy.Link) error{
-		"refused": func(l *proxy.Link) error { l.Close(); return nil }, "swallowed": (*proxy.Link).Swallow,
+	for name, disturb := range map[string]func(*servers.Link) error{
+		"refused": func(l *servers.Link) error { l.Close(); return nil }, "swallowed": (*servers.Link).Swallow,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -3,8 +3,8 @@ package worker
 import (
 	"time"
 
-	"github.com/unstale/unstale/internal/heartbeat"
-	"github.com/unstale/unstale/internal/operate"
+	"github.com/unstale/unstale/internal/maintenance"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // A record makes the status record of the worker, for MySQL and for Redis. Safe for concurrent use.
@@ -14,7 +14,7 @@ type record struct {
 	maps    *mapFile
 	warning func() string // of the current map
 	health  *health
-	pulse   *heartbeat.Pulse
+	pulse   *maintenance.Pulse
 	past    *pastSteps
 	heavy   *heavyRows
 	// why batches are not counted, and what of the checks of entries is refused, or nil
@@ -22,20 +22,20 @@ type record struct {
 }
 
 // now returns what the worker is at.
-func (r *record) now() operate.WorkerNote {
+func (r *record) now() store.WorkerNote {
 	n := r.health.note()
-	healable := n.State != operate.WorkerPaused && n.State != operate.WorkerStarting
-	if healable && r.pulse.Is(heartbeat.ErrHealing) && !r.pulse.Is(heartbeat.ErrEmptied) && !r.past.failed.Load() {
-		n.State, n.Error = operate.WorkerHealing, ""
+	healable := n.State != store.WorkerPaused && n.State != store.WorkerStarting
+	if healable && r.pulse.Is(maintenance.ErrHealing) && !r.pulse.Is(maintenance.ErrEmptied) && !r.past.failed.Load() {
+		n.State, n.Error = store.WorkerHealing, ""
 	}
 	if silent := r.health.alive(); silent != nil {
 		n.State, n.Error = "stuck", silent.Error()
 	}
-	if n.State == operate.WorkerWorking && n.Error == "" {
+	if n.State == store.WorkerWorking && n.Error == "" {
 		if err := r.uncounted(); err != nil {
-			n.Error = operate.NotCounted + err.Error()
+			n.Error = store.NotCounted + err.Error()
 		} else if err := r.unchecked(); err != nil {
-			n.Error = operate.NotChecked + err.Error()
+			n.Error = store.NotChecked + err.Error()
 		}
 	}
 	if err := r.maps.refusal(); err != nil {
@@ -49,7 +49,7 @@ func (r *record) now() operate.WorkerNote {
 
 // complete adds the fields of a status record that do not depend on its state, which began at
 // since.
-func (r *record) complete(n operate.WorkerNote, since time.Time) operate.WorkerNote {
+func (r *record) complete(n store.WorkerNote, since time.Time) store.WorkerNote {
 	m := r.maps.Map()
 	n.ID, n.Name, n.For, n.Channel, n.Format = r.id, r.name, time.Since(since), m.Channel(), string(m.Format())
 	n.Lease, n.Announced = r.maps.lease.now()
@@ -61,6 +61,6 @@ func (r *record) complete(n operate.WorkerNote, since time.Time) operate.WorkerN
 }
 
 // stopped returns the status record of a worker that has stopped cleanly.
-func (r *record) stopped() operate.WorkerNote {
-	return operate.WorkerNote{State: operate.WorkerStopped, MapVersion: r.maps.Version()}
+func (r *record) stopped() store.WorkerNote {
+	return store.WorkerNote{State: store.WorkerStopped, MapVersion: r.maps.Version()}
 }

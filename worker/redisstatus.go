@@ -6,10 +6,10 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/unstale/unstale/internal/heartbeat"
 	"github.com/unstale/unstale/internal/keyspace"
-	"github.com/unstale/unstale/internal/operate"
-	"github.com/unstale/unstale/internal/registry"
+	"github.com/unstale/unstale/internal/maintenance"
+	"github.com/unstale/unstale/internal/status"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/protocol"
 )
 
@@ -28,7 +28,7 @@ const (
 // It sends MySQL nothing, so it also reports a MySQL that hangs.
 type redisStatus struct {
 	record *record
-	source *heartbeat.Source
+	source *maintenance.HeartbeatSource
 	maps   *mapFile
 	epoch  func(channel string) string
 	log    *slog.Logger
@@ -66,7 +66,7 @@ func (s *redisStatus) run(ctx context.Context) {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWordLimit)
 			defer cancel()
 			// silence tells, too
-			_ = registry.PostWorker(ctx, s.board, s.source.Get(), s.note(s.record.stopped()))
+			_ = status.PostWorker(ctx, s.board, s.source.Get(), s.note(s.record.stopped()))
 			return
 		case <-ticker.C:
 		}
@@ -120,16 +120,16 @@ func (s *redisStatus) tellAlive(ctx context.Context) error {
 }
 
 func (s *redisStatus) tellStatus(ctx context.Context) error {
-	err := registry.PostWorker(ctx, s.board, s.source.Get(), s.note(s.record.now()))
+	err := status.PostWorker(ctx, s.board, s.source.Get(), s.note(s.record.now()))
 	if err == nil && time.Since(s.forgot) > forgetPeriod {
 		s.forgot = time.Now()
-		err = registry.ForgetWorkers(ctx, s.board)
+		err = status.ForgetWorkers(ctx, s.board)
 	}
 	return err
 }
 
 // note completes what the worker is at.
-func (s *redisStatus) note(n operate.WorkerNote) operate.WorkerNote {
+func (s *redisStatus) note(n store.WorkerNote) store.WorkerNote {
 	if n.State != s.state {
 		s.state, s.since = n.State, time.Now()
 	}

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/keyspace"
-	"github.com/unstale/unstale/internal/operate"
-	"github.com/unstale/unstale/internal/registry"
 	"github.com/unstale/unstale/internal/session"
+	"github.com/unstale/unstale/internal/status"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/outbox"
 	"github.com/unstale/unstale/protocol"
@@ -66,20 +66,20 @@ func TestStateInRedis(t *testing.T) {
 		t.Fatal(err)
 	}
 	board := w.keyspace(5 * time.Second).Board
-	status := func() operate.WorkerNote {
+	noted := func() store.WorkerNote {
 		t.Helper()
-		list, err := registry.Workers(t.Context(), board, source)
+		list, err := status.Workers(t.Context(), board, source)
 		if err != nil || len(list) > 1 {
 			t.Fatalf("%+v, %v", list, err)
 		}
 		if len(list) == 0 {
-			return operate.WorkerNote{}
+			return store.WorkerNote{}
 		}
 		return list[0]
 	}
 	stop := w.run(w.url, &logBuffer{})
-	testenv.Eventually(t, "it works", func() bool { return status().State == operate.WorkerWorking })
-	if n := status(); n.Name != "web-1" || n.Channel != w.channel || n.MapVersion == "" || n.Drained == nil || !n.Works() {
+	testenv.Eventually(t, "it works", func() bool { return noted().State == store.WorkerWorking })
+	if n := noted(); n.Name != "web-1" || n.Channel != w.channel || n.MapVersion == "" || n.Drained == nil || !n.Works() {
 		t.Errorf("%+v", n)
 	}
 	told := func() protocol.Alive {
@@ -91,7 +91,7 @@ func TestStateInRedis(t *testing.T) {
 		return a
 	}
 	first := told()
-	if first.Lease == 0 || first.Map != status().MapVersion {
+	if first.Lease == 0 || first.Map != noted().MapVersion {
 		t.Errorf("%+v", first)
 	}
 	heard := w.listen()
@@ -111,17 +111,17 @@ func TestStateInRedis(t *testing.T) {
 		if err := locked.QueryRowContext(t.Context(), "SELECT TIMESTAMPDIFF(SECOND, seen_at, UTC_TIMESTAMP(6)) FROM cache_outbox_workers").Scan(&silent); err != nil {
 			t.Fatal(err)
 		}
-		return silent > 5 && status().Silent < 4*time.Second
+		return silent > 5 && noted().Silent < 4*time.Second
 	})
 	if _, err := locked.ExecContext(t.Context(), "UNLOCK TABLES"); err != nil {
 		t.Fatal(err)
 	}
 
 	stop()
-	if n := status(); n.State != operate.WorkerStopped || n.Lives() {
+	if n := noted(); n.State != store.WorkerStopped || n.Lives() {
 		t.Errorf("%+v", n)
 	}
-	if list, err := registry.Workers(t.Context(), board, "another source"); err != nil || len(list) > 0 {
+	if list, err := status.Workers(t.Context(), board, "another source"); err != nil || len(list) > 0 {
 		t.Errorf("of another source: %+v, %v", list, err)
 	}
 }
@@ -148,8 +148,8 @@ func TestStateInRedisWithoutHeartbeats(t *testing.T) {
 			stop := w.runWith(c.cfg, w.url, &logBuffer{})
 			defer stop()
 			testenv.Eventually(t, "it publishes its status, its server and its database", func() bool {
-				list, err := registry.Workers(t.Context(), board, source)
-				_, known, conflictsErr := registry.Conflicts(t.Context(), board, source)
+				list, err := status.Workers(t.Context(), board, source)
+				_, known, conflictsErr := status.Conflicts(t.Context(), board, source)
 				return err == nil && len(list) == 1 && list[0].Works() && conflictsErr == nil && known && w.redis.HExists(t.Context(), "unstale:alive", source).Val()
 			})
 		})
@@ -180,8 +180,8 @@ func TestRestoredDatabaseThatWritesAtOnce(t *testing.T) {
 	stop = w.runWith(worker.Config{BatchRows: 1, IdleInterval: 2 * time.Second}, w.url, &logBuffer{})
 	defer stop()
 	testenv.Eventually(t, "the rows are settled", func() bool { return w.count("cache_outbox") == 0 })
-	list, known, err := registry.Conflicts(t.Context(), board, source)
-	if err != nil || !known || len(list) != 1 || list[0].Kind != operate.ConflictRestored || !strings.Contains(list[0].Text, "has lost batch 3 and then ended with 1") {
+	list, known, err := status.Conflicts(t.Context(), board, source)
+	if err != nil || !known || len(list) != 1 || list[0].Kind != store.ConflictRestored || !strings.Contains(list[0].Text, "has lost batch 3 and then ended with 1") {
 		t.Errorf("%+v, %v, %v", list, known, err)
 	}
 }

@@ -9,10 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/unstale/unstale/internal/heartbeat"
 	"github.com/unstale/unstale/internal/keyspace"
-	"github.com/unstale/unstale/internal/operate"
-	"github.com/unstale/unstale/internal/outage"
+	"github.com/unstale/unstale/internal/maintenance"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/protocol"
 )
@@ -39,8 +38,8 @@ type routes struct {
 	log   *slog.Logger
 
 	mu      sync.Mutex
-	list    []operate.Channel // the channel of the current map first
-	others  []operate.WorkerNote
+	list    []store.Channel // the channel of the current map first
+	others  []store.WorkerNote
 	agreed  time.Time            // before the last exchange of records
 	refused map[string]time.Time // when Redis last refused an adopted channel
 }
@@ -49,14 +48,14 @@ type routes struct {
 func (r *routes) set(m *invalidation.Map) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.list = append([]operate.Channel{{Name: m.Channel(), Format: string(m.Format())}},
-		slices.DeleteFunc(slices.Clone(r.list), func(c operate.Channel) bool { return c.Name == m.Channel() })...)
+	r.list = append([]store.Channel{{Name: m.Channel(), Format: string(m.Format())}},
+		slices.DeleteFunc(slices.Clone(r.list), func(c store.Channel) bool { return c.Name == m.Channel() })...)
 	r.adopt()
 }
 
 // adopt replaces the adopted routes. The caller holds mu.
 func (r *routes) adopt() {
-	r.list = slices.DeleteFunc(slices.Clone(r.list), func(c operate.Channel) bool { return c.Adopted })
+	r.list = slices.DeleteFunc(slices.Clone(r.list), func(c store.Channel) bool { return c.Adopted })
 	for _, left := range []bool{false, true} {
 		for _, w := range r.others {
 			for _, c := range w.Channels {
@@ -70,9 +69,9 @@ func (r *routes) adopt() {
 }
 
 // join adopts the channels of the other workers, and tests whether Redis accepts messages there.
-func (r *routes) join(ctx context.Context, self string, workers []operate.WorkerNote) error {
-	workers = slices.DeleteFunc(workers, func(w operate.WorkerNote) bool { return w.ID == self || w.Silent.Abs() > adoptedLife })
-	slices.SortFunc(workers, func(a, b operate.WorkerNote) int { return cmp.Compare(a.ID, b.ID) })
+func (r *routes) join(ctx context.Context, self string, workers []store.WorkerNote) error {
+	workers = slices.DeleteFunc(workers, func(w store.WorkerNote) bool { return w.ID == self || w.Silent.Abs() > adoptedLife })
+	slices.SortFunc(workers, func(a, b store.WorkerNote) int { return cmp.Compare(a.ID, b.ID) })
 	r.mu.Lock()
 	r.others = workers
 	r.adopt()
@@ -91,8 +90,8 @@ func (r *routes) join(ctx context.Context, self string, workers []operate.Worker
 
 // refuse leaves an adopted route for a minute if err means that the account may not publish there,
 // and reports whether it does.
-func (r *routes) refuse(c operate.Channel, err error) bool {
-	if err == nil || !c.Adopted || outage.State(err) != "redis "+keyspace.StateNoPerm {
+func (r *routes) refuse(c store.Channel, err error) bool {
+	if err == nil || !c.Adopted || maintenance.State(err) != "redis "+keyspace.StateNoPerm {
 		return false
 	}
 	r.mu.Lock()
@@ -107,7 +106,7 @@ func (r *routes) refuse(c operate.Channel, err error) bool {
 }
 
 // all lists the routes.
-func (r *routes) all() []operate.Channel {
+func (r *routes) all() []store.Channel {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.list
@@ -115,9 +114,9 @@ func (r *routes) all() []operate.Channel {
 
 // recorded lists what the record has. After an exchange that is too old, adopted routes are not in
 // it: the next one may drop them.
-func (r *routes) recorded() []operate.Channel {
+func (r *routes) recorded() []store.Channel {
 	fresh := r.fresh()
-	return slices.DeleteFunc(slices.Clone(r.all()), func(c operate.Channel) bool { return c.Adopted && !fresh })
+	return slices.DeleteFunc(slices.Clone(r.all()), func(c store.Channel) bool { return c.Adopted && !fresh })
 }
 
 // fresh reports whether the records of the workers were exchanged lately.
@@ -128,11 +127,11 @@ func (r *routes) fresh() bool {
 }
 
 // numbered implements heartbeat.Config.Channels: messages of the array format have no numbers.
-func (r *routes) numbered() (channels []heartbeat.Channel) {
+func (r *routes) numbered() (channels []maintenance.HeartbeatChannel) {
 	list := r.all()
 	for _, c := range list {
 		if c.Format != array {
-			to := heartbeat.Channel{Name: c.Name, Withheld: r.withheld(c)}
+			to := maintenance.HeartbeatChannel{Name: c.Name, Withheld: r.withheld(c)}
 			if c.Name != list[0].Name {
 				to.Moved = list[0].Name
 			}
@@ -143,7 +142,7 @@ func (r *routes) numbered() (channels []heartbeat.Channel) {
 }
 
 // withheld returns why a route takes no heartbeats, or "".
-func (r *routes) withheld(c operate.Channel) string {
+func (r *routes) withheld(c store.Channel) string {
 	if !r.fresh() {
 		return "a worker has not exchanged its channels with the other workers"
 	}
@@ -153,7 +152,7 @@ func (r *routes) withheld(c operate.Channel) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, w := range r.others {
-		if w.Lives() && !slices.ContainsFunc(w.Channels, func(o operate.Channel) bool { return o.Is(c) && !o.Left }) {
+		if w.Lives() && !slices.ContainsFunc(w.Channels, func(o store.Channel) bool { return o.Is(c) && !o.Left }) {
 			return fmt.Sprintf("worker %q publishes only on %q (format %s)", w.Name, w.Channel, w.Format)
 		}
 	}

@@ -5,8 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/unstale/unstale/internal/operate"
-	"github.com/unstale/unstale/internal/queue"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // rowLogInterval is the time between two lines of one reason: a broken application makes many bad
@@ -35,7 +34,7 @@ func newRowLog(log *slog.Logger, message string) *rowLog {
 }
 
 // note records one row.
-func (t *rowLog) note(reason string, row *queue.ClaimedRow, text string) {
+func (t *rowLog) note(reason string, row *store.ClaimedRow, text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := t.reasons[reason]
@@ -112,11 +111,11 @@ func (l *rowLogs) close() {
 
 // note logs the rows of a claim that were just dead-lettered or delayed because of a fault. An
 // unavailable shard is logged elsewhere.
-func (l *rowLogs) note(rows []queue.ClaimedRow, s queue.Settlement) {
+func (l *rowLogs) note(rows []store.ClaimedRow, s store.Settlement) {
 	if len(s.Dead)+len(s.Delays) == 0 {
 		return
 	}
-	byID := make(map[uint64]*queue.ClaimedRow, len(rows))
+	byID := make(map[uint64]*store.ClaimedRow, len(rows))
 	for i := range rows {
 		byID[rows[i].ID] = &rows[i]
 	}
@@ -124,7 +123,7 @@ func (l *rowLogs) note(rows []queue.ClaimedRow, s queue.Settlement) {
 		l.dead.note(d.Reason, byID[d.ID], d.Error)
 	}
 	for _, d := range s.Delays {
-		if d.Reason != operate.ReasonAway {
+		if d.Reason != store.ReasonAway {
 			l.delayed.note(d.Reason, byID[d.ID], d.Error)
 		}
 	}

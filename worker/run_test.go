@@ -253,8 +253,8 @@ func TestOutageIsWaitedOut(t *testing.T) {
 	down.Store(true)
 	w.set("shop:thing:1")
 	w.enqueue(things(1)...)
-	testenv.Eventually(t, "the outage is noticed", func() bool { return status(r, "/readyz") == http.StatusServiceUnavailable })
-	if status(r, "/healthz") != http.StatusOK {
+	testenv.Eventually(t, "the outage is noticed", func() bool { return answerOf(r, "/readyz") == http.StatusServiceUnavailable })
+	if answerOf(r, "/healthz") != http.StatusOK {
 		t.Error("an outage makes the process look dead")
 	}
 	testenv.Eventually(t, "it is tried again", func() bool {
@@ -262,7 +262,7 @@ func TestOutageIsWaitedOut(t *testing.T) {
 	})
 	down.Store(false)
 	testenv.Eventually(t, "the key goes", func() bool { return len(w.left()) == 0 })
-	testenv.Eventually(t, "the worker is ready again", func() bool { return status(r, "/readyz") == http.StatusOK })
+	testenv.Eventually(t, "the worker is ready again", func() bool { return answerOf(r, "/readyz") == http.StatusOK })
 	if r.log.count("outage: rows wait") != 1 || r.log.count("outage is over") != 1 {
 		t.Errorf("log:\n%s", r.log)
 	}
@@ -271,7 +271,7 @@ func TestOutageIsWaitedOut(t *testing.T) {
 	}
 }
 
-func status(r *running, path string) int {
+func answerOf(r *running, path string) int {
 	reply := httptest.NewRecorder()
 	r.Health().Handler().ServeHTTP(reply, httptest.NewRequest(http.MethodGet, path, nil))
 	return reply.Code

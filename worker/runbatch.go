@@ -6,13 +6,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/unstale/unstale/internal/heartbeat"
-	"github.com/unstale/unstale/internal/journal"
 	"github.com/unstale/unstale/internal/keyspace"
-	"github.com/unstale/unstale/internal/minutes"
-	"github.com/unstale/unstale/internal/queue"
+	"github.com/unstale/unstale/internal/maintenance"
 	"github.com/unstale/unstale/internal/session"
-	"github.com/unstale/unstale/internal/spotcheck"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // contentionTries is how often a batch that met a deadlock or a lock wait timeout is repeated
@@ -30,17 +27,17 @@ type runner struct {
 	lookups    *session.Lookups
 	deprecated *deprecated
 	known      *knownEntities
-	spots      *spotcheck.Checker
-	seen       *minutes.Seen
+	spots      *maintenance.SpotChecker
+	seen       *store.Seen
 	now        func(time.Time) time.Time // by the database's clock
 	redis      unlinkPort
 	publisher  *publisher
-	pulse      *heartbeat.Pulse
+	pulse      *maintenance.Pulse
 	metrics    *metrics
-	age        func(*queue.ClaimedRow, time.Time) time.Duration // by the database's clock
+	age        func(*store.ClaimedRow, time.Time) time.Duration // by the database's clock
 	failed     *rowLogs
 	vanished   *vanished
-	journaled  func([]journal.Mark)
+	journaled  func([]store.Mark)
 }
 
 // run claims one batch and processes it: claim, look up, expand, UNLINK, PUBLISH, settle. In MySQL
@@ -89,7 +86,7 @@ func (r *runner) batchContext(ctx context.Context, t turn) (context.Context, con
 func (r *runner) try(ctx context.Context, t turn, alone bool) (done Result, err error) {
 	began := time.Now()
 	m, most := r.maps.Map(), t.budget(r.cfg)
-	limits := t.limits(most, queue.ClaimLimits{Bytes: r.cfg.BatchBytes, ParamsBytes: m.Limits().ParamsBytes})
+	limits := t.limits(most, store.ClaimLimits{Bytes: r.cfg.BatchBytes, ParamsBytes: m.Limits().ParamsBytes})
 	answered := r.metrics.mysql.begin(callClaim)
 	c, err := t.lane.claim(ctx, limits)
 	answered()
@@ -105,7 +102,7 @@ func (r *runner) try(ctx context.Context, t turn, alone bool) (done Result, err 
 	r.pulse.Begin(over)
 	defer r.pulse.End()
 	b := newBatch(m, c.Rows, most)
-	var entities minutes.Entities
+	var entities store.Entities
 	done, settlement, err := r.apply(ctx, b, most, alone)
 	if err == nil && len(b.changes) > 0 {
 		settlement.Marks.Claimed = claimed
@@ -118,7 +115,7 @@ func (r *runner) try(ctx context.Context, t turn, alone bool) (done Result, err 
 	}
 	if err != nil {
 		t.failed(limits.Only)
-		r.cfg.Hooks.report(c.Rows, began, Result{}, queue.Settlement{}, err)
+		r.cfg.Hooks.report(c.Rows, began, Result{}, store.Settlement{}, err)
 		return Result{}, err
 	}
 	t.over(limits.Only, c, b)
@@ -142,7 +139,7 @@ func (r *runner) try(ctx context.Context, t turn, alone bool) (done Result, err 
 }
 
 // apply applies a batch to Redis and returns the outcomes of its rows.
-func (r *runner) apply(ctx context.Context, b *batch, most budget, alone bool) (done Result, s queue.Settlement, err error) {
+func (r *runner) apply(ctx context.Context, b *batch, most budget, alone bool) (done Result, s store.Settlement, err error) {
 	if b.answers, err = b.resolve(ctx, r.lookup(most.light), r.cfg.BatchKeys, most.light); err != nil {
 		return done, s, err
 	}
@@ -164,13 +161,13 @@ func (r *runner) apply(ctx context.Context, b *batch, most budget, alone bool) (
 		b.refuseJournal()
 	}
 	s = b.settlement(*r.cfg)
-	s.Position, s.Born = journal.Position(b.unlinks.Position), b.unlinks.Born
-	s.Marks = journal.Marks{Unlinked: unlinked, Receivers: published.Receivers}
+	s.Position, s.Born = store.Position(b.unlinks.Position), b.unlinks.Born
+	s.Marks = store.Marks{Unlinked: unlinked, Receivers: published.Receivers}
 	if published.Messages > 0 {
 		s.Marks.Published = time.Now()
 	}
 	for _, run := range published.Runs {
-		s.Marks.Runs = append(s.Marks.Runs, journal.Run{Epoch: journal.EpochHash(run.Epoch), First: run.First, Last: run.Last})
+		s.Marks.Runs = append(s.Marks.Runs, store.MessageRun{Epoch: store.EpochHash(run.Epoch), First: run.First, Last: run.Last})
 	}
 	return Result{
 		Claimed: len(b.changes), Unlinked: len(s.Done), Delayed: len(s.Delays), Dead: len(s.Dead),

@@ -3,23 +3,21 @@ package worker
 import (
 	"time"
 
-	"github.com/unstale/unstale/internal/journal"
-	"github.com/unstale/unstale/internal/operate"
-	"github.com/unstale/unstale/internal/queue"
 	"github.com/unstale/unstale/internal/sleep"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // settlement returns the outcome of each change: applied rows are done and journalled, a fault that
 // may pass is delayed until its attempts are used up, any other is dead-lettered.
-func (b *batch) settlement(cfg Config) queue.Settlement {
+func (b *batch) settlement(cfg Config) store.Settlement {
 	n := len(b.changes) // nothing is wrong with any of them, mostly
-	s := queue.Settlement{MapVersion: b.m.Version(), Done: make([]uint64, 0, n), Journal: make([]journal.Entry, 0, n)}
+	s := store.Settlement{MapVersion: b.m.Version(), Done: make([]uint64, 0, n), Journal: make([]store.JournalEntry, 0, n)}
 	for i := range b.changes {
 		c := &b.changes[i]
 		switch {
 		case c.away != nil:
-			s.Delays = append(s.Delays, queue.Delay{
-				ID: c.row.ID, After: awayDelay(time.Since(c.row.CreatedAt)), Attempts: c.row.Attempts, Reason: operate.ReasonAway, Error: c.away.Error(),
+			s.Delays = append(s.Delays, store.Delay{
+				ID: c.row.ID, After: awayDelay(time.Since(c.row.CreatedAt)), Attempts: c.row.Attempts, Reason: store.ReasonAway, Error: c.away.Error(),
 			})
 			continue
 		case c.fault != nil:
@@ -35,7 +33,7 @@ func (b *batch) settlement(cfg Config) queue.Settlement {
 		s.Journal = append(s.Journal, c.entry())
 		if !c.row.Repeated {
 			for _, after := range c.plan.Repeat {
-				s.Repeats = append(s.Repeats, queue.Repeat{ID: c.row.ID, After: after})
+				s.Repeats = append(s.Repeats, store.Repeat{ID: c.row.ID, After: after})
 			}
 		}
 	}
@@ -43,22 +41,22 @@ func (b *batch) settlement(cfg Config) queue.Settlement {
 	return s
 }
 
-func (c *change) settleFault(cfg Config, s *queue.Settlement) {
+func (c *change) settleFault(cfg Config, s *store.Settlement) {
 	reason, text := string(c.fault.Reason), c.errorText()
 	attempts := c.row.Attempts + 1
 	if c.known && attempts < knownTries {
-		s.Delays = append(s.Delays, queue.Delay{
+		s.Delays = append(s.Delays, store.Delay{
 			ID: c.row.ID, After: min(retryDelay(cfg.RetryDelay, attempts), sleep.Jitter(knownDelay, 0.25)), Attempts: attempts, Reason: reason, Error: text,
 		})
 		return
 	}
 	if c.retry && attempts < cfg.MaxAttempts {
-		s.Delays = append(s.Delays, queue.Delay{
+		s.Delays = append(s.Delays, store.Delay{
 			ID: c.row.ID, After: retryDelay(cfg.RetryDelay, attempts), Attempts: attempts, Reason: reason, Error: text,
 		})
 		return
 	}
-	s.Dead = append(s.Dead, queue.DeadRow{ID: c.row.ID, Reason: reason, Error: text})
+	s.Dead = append(s.Dead, store.DeadRow{ID: c.row.ID, Reason: reason, Error: text})
 }
 
 // awayDelay grows with the waiting time of a row: thousands of rows must not keep MySQL busy. It
@@ -73,9 +71,9 @@ func retryDelay(base time.Duration, attempts int) time.Duration {
 	return sleep.Jitter(min(max(d, base), longestRetry), 0.25)
 }
 
-func (c *change) entry() journal.Entry {
+func (c *change) entry() store.JournalEntry {
 	id := c.row.FirstID
-	return journal.Entry{
+	return store.JournalEntry{
 		ID: id, Entity: c.row.Entity, EntityID: c.row.EntityID, Trace: c.row.Trace,
 		Keys: c.plan.Keys, Patterns: c.plan.Patterns, Sets: c.plan.Sets, HoldMillis: millis(c.plan.Hold), WrittenMicros: c.row.CreatedAt.UnixMicro(),
 	}

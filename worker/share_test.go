@@ -6,9 +6,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/unstale/unstale/internal/journal"
-	"github.com/unstale/unstale/internal/schema/schematest"
 	"github.com/unstale/unstale/internal/servers"
+	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/storetest/schematest"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/outbox"
 	"github.com/unstale/unstale/worker"
@@ -100,7 +100,7 @@ func (w *world) journalled() map[uint64]int {
 		if err := rows.Scan(&body); err != nil {
 			w.t.Fatal(err)
 		}
-		entries, err := journal.DecodeEntries(body)
+		entries, err := store.DecodeEntries(body)
 		if err != nil {
 			w.t.Fatal(err)
 		}

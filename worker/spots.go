@@ -9,23 +9,23 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/unstale/unstale/internal/maintenance"
 	"github.com/unstale/unstale/internal/session"
-	"github.com/unstale/unstale/internal/spotcheck"
-	"github.com/unstale/unstale/internal/staleentries"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/protocol"
 )
 
 // offer offers the keys of a settled batch to the spot checks: of rows that were applied in full,
 // at random, and of different entities if it can. The batch's own memory is not kept.
-func (b *batch) offer(to *spotcheck.Checker, settled time.Time) {
-	to.Offer(spotcheck.Batch{Unlinked: b.unlinks, SettledAt: settled}, b.pick)
+func (b *batch) offer(to *maintenance.SpotChecker, settled time.Time) {
+	to.Offer(maintenance.SpotBatch{Unlinked: b.unlinks, SettledAt: settled}, b.pick)
 }
 
 // mostSpread is how often pick looks for a key of another entity.
 const mostSpread = 16
 
 // pick returns up to n keys. The first ones are of different entities if possible.
-func (b *batch) pick(n int) (keys []spotcheck.Key) {
+func (b *batch) pick(n int) (keys []maintenance.SpotKey) {
 	n = min(n, len(b.set.Targets))
 	entities, taken := map[string]bool{}, make(map[string]bool, n)
 	for try := 0; try < 8*n && len(keys) < n; try++ {
@@ -37,7 +37,7 @@ func (b *batch) pick(n int) (keys []spotcheck.Key) {
 		if taken[t.Key] || entities[c.row.Entity] && try < mostSpread {
 			continue
 		}
-		keys = append(keys, spotcheck.Key{
+		keys = append(keys, maintenance.SpotKey{
 			Key: strings.Clone(t.Key), Entity: strings.Clone(c.row.Entity), ID: strings.Clone(c.row.EntityID), Trace: strings.Clone(c.row.Trace),
 			Row: c.row.FirstID, Hold: t.Hold, IsTag: strings.HasPrefix(t.Key, protocol.StampPrefix),
 		})
@@ -48,13 +48,13 @@ func (b *batch) pick(n int) (keys []spotcheck.Key) {
 
 // A staleKeeper stores the stale entries of spot checks for operators.
 type staleKeeper struct {
-	table *staleentries.Table
+	table *store.StaleEntries
 	spots *spotMetrics
 }
 
-func (k staleKeeper) keep(ctx context.Context, list []spotcheck.Stale) error {
+func (k staleKeeper) keep(ctx context.Context, list []maintenance.SpotStale) error {
 	for _, s := range list {
-		err := k.table.Add(ctx, staleentries.Entry{
+		err := k.table.Add(ctx, store.StaleEntry{
 			Key: s.Key, Row: s.Row, Entity: s.Entity, EntityID: s.ID, Trace: s.Trace, Epoch: s.Position.Epoch, Number: s.Position.N,
 			Leased: unixMicros(s.LeasedAt), Unlinked: unixMicros(s.UnlinkedAt), AfterMs: s.After.Milliseconds(),
 			TTLMillis: max(s.ExpiresAt.Sub(s.SeenAt).Milliseconds(), 0), Held: s.Held, Repaired: s.Repaired,
@@ -103,7 +103,9 @@ func (f *fault) get() error {
 
 func (s *spotMetrics) Looked(keys int) { s.m.spotKeys.Add(float64(keys)) }
 
-func (s *spotMetrics) Checked(r spotcheck.Result) { s.m.spotChecks.WithLabelValues(string(r)).Inc() }
+func (s *spotMetrics) Checked(r maintenance.SpotResult) {
+	s.m.spotChecks.WithLabelValues(string(r)).Inc()
+}
 
 func (s *spotMetrics) Repaired() { s.m.spotRepairs.Inc() }
 

@@ -5,8 +5,8 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/unstale/unstale/internal/journal"
 	"github.com/unstale/unstale/internal/sleep"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // summarySchedule is how often the journal is checked for batches without a summary. A run
@@ -19,7 +19,7 @@ const summaryRest = 3
 
 // A summariser summarizes the journal. Not safe for concurrent use: cron runs one task at a time.
 type summariser struct {
-	summaries *journal.Summaries
+	summaries *store.Summaries
 	inOutage  func() bool
 	log       *slog.Logger
 	failed    bool // logged

@@ -9,9 +9,7 @@ import (
 	"testing"
 
 	"github.com/unstale/unstale/internal/keyspace"
-	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/store"
-	"github.com/unstale/unstale/internal/sweeps"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/outbox"
 	"github.com/unstale/unstale/worker"
@@ -54,8 +52,8 @@ func TestSweepsSettleAfterTheHold(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)
 	r := w.worker(worker.Config{})
-	request := sweeps.Sweep{Kind: sweeps.SweepPattern, Name: "shop:list:7:*", HoldMillis: 15_000}
-	if err := r.store.Sweeps.RequestSweeps(t.Context(), []sweeps.Sweep{request}); err != nil {
+	request := store.Sweep{Kind: store.SweepPattern, Name: "shop:list:7:*", HoldMillis: 15_000}
+	if err := r.store.Sweeps.RequestSweeps(t.Context(), []store.Sweep{request}); err != nil {
 		t.Fatal(err)
 	}
 	const backdate = "UPDATE cache_outbox_sweeps SET requested_at = requested_at - INTERVAL ? SECOND, not_before = requested_at"
@@ -76,7 +74,7 @@ func TestLateSweepIsSettled(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)
 	r := w.worker(worker.Config{})
-	if err := r.store.Sweeps.RequestSweeps(t.Context(), []sweeps.Sweep{{Kind: sweeps.SweepPattern, Name: "shop:list:7:*"}}); err != nil {
+	if err := r.store.Sweeps.RequestSweeps(t.Context(), []store.Sweep{{Kind: store.SweepPattern, Name: "shop:list:7:*"}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.db.Exec("UPDATE cache_outbox_sweeps SET requested_at = requested_at - INTERVAL 11 SECOND"); err != nil {
@@ -117,7 +115,7 @@ func TestSweepingIsOneWorkersWork(t *testing.T) {
 	w.set("shop:list:7:p1")
 	w.enqueue(outbox.Invalidation{Entity: "list", ID: "7"})
 	r.start(t)
-	progress := func() *sweeps.SweepProgress {
+	progress := func() *store.SweepProgress {
 		t.Helper()
 		st, err := r.store.Overview.Status(t.Context())
 		if err != nil {
@@ -166,13 +164,13 @@ func TestPauseEndsAScan(t *testing.T) {
 		return st.Scan != nil
 	}
 	testenv.Eventually(t, "the scan", progress)
-	if err := r.store.Orders.As("somebody").Pause(t.Context(), operate.AnyPause, "", 0); err != nil {
+	if err := r.store.Orders.As("somebody").Pause(t.Context(), store.AnyPause, "", 0); err != nil {
 		t.Fatal(err)
 	}
 	testenv.Eventually(t, "the end of the scan", func() bool { return !progress() })
 	wantLeft(t, w, "shop:list:7:p1")
 	close(slow.goOn)
-	if _, err := r.store.Orders.Resume(t.Context(), operate.AnyPause); err != nil {
+	if _, err := r.store.Orders.Resume(t.Context(), store.AnyPause); err != nil {
 		t.Fatal(err)
 	}
 	testenv.Eventually(t, "the sweep", func() bool { return len(w.left()) == 0 })
@@ -249,9 +247,9 @@ func (s slowTaker) TakeSets(ctx context.Context, requests []keyspace.SetRequest,
 func (w *world) requestSets(s *store.Store, n int) {
 	w.t.Helper()
 	pipe := w.redis.Pipeline()
-	requests := make([]sweeps.Sweep, n)
+	requests := make([]store.Sweep, n)
 	for i := range requests {
-		requests[i] = sweeps.Sweep{Kind: sweeps.SweepSet, Name: fmt.Sprintf("tag:%d", i)}
+		requests[i] = store.Sweep{Kind: store.SweepSet, Name: fmt.Sprintf("tag:%d", i)}
 		pipe.Set(w.t.Context(), fmt.Sprintf("member:%d", i), "old", 0)
 		pipe.SAdd(w.t.Context(), requests[i].Name, fmt.Sprintf("member:%d", i))
 	}
@@ -291,7 +289,7 @@ func TestAPatternBesideSets(t *testing.T) {
 	w.requestSets(r.store, 600)
 	r.start(t)
 	testenv.Eventually(t, "the second batch", func() bool { return slow.batches.Load() == 2 })
-	var sets *sweeps.SweepProgress
+	var sets *store.SweepProgress
 	testenv.Eventually(t, "status shows the sets", func() bool {
 		st, err := r.store.Overview.Status(t.Context())
 		if err != nil {

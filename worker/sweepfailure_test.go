@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/unstale/unstale/internal/sweeps"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/outbox"
 	"github.com/unstale/unstale/worker"
@@ -35,7 +35,7 @@ func TestSweepsFailAsAWhole(t *testing.T) {
 		t.Error("sweeps are said to fail before any")
 	}
 	w.enqueue(outbox.Invalidation{Entity: "list", ID: "7"}, outbox.Invalidation{Entity: "tagged", ID: "x"})
-	failure := func() *sweeps.SweepFailure {
+	failure := func() *store.SweepFailure {
 		st, err := r.store.Overview.Status(t.Context())
 		if err != nil {
 			t.Fatal(err)

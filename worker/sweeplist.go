@@ -3,39 +3,39 @@ package worker
 import (
 	"time"
 
-	"github.com/unstale/unstale/internal/sweeps"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // A sweepList is the sweeps that a batch asks for, each once. The zero value is empty.
 type sweepList struct {
-	list []sweeps.Sweep
+	list []store.Sweep
 	at   map[sweepName]int // in list
 }
 
 type sweepName struct {
-	kind sweeps.SweepKind
+	kind store.SweepKind
 	name string
 }
 
 // add adds what a change asks for.
 func (l *sweepList) add(c *change) {
 	for _, p := range c.plan.Patterns {
-		l.ask(c, sweepName{sweeps.SweepPattern, p})
+		l.ask(c, sweepName{store.SweepPattern, p})
 	}
 	for _, s := range c.plan.Sets {
-		l.ask(c, sweepName{sweeps.SweepSet, s})
+		l.ask(c, sweepName{store.SweepSet, s})
 	}
 }
 
 // missing returns how many sweeps a change asks for that the list has not.
 func (l *sweepList) missing(c *change) (n int) {
 	for _, p := range c.plan.Patterns {
-		if _, known := l.at[sweepName{sweeps.SweepPattern, p}]; !known {
+		if _, known := l.at[sweepName{store.SweepPattern, p}]; !known {
 			n++
 		}
 	}
 	for _, s := range c.plan.Sets {
-		if _, known := l.at[sweepName{sweeps.SweepSet, s}]; !known {
+		if _, known := l.at[sweepName{store.SweepSet, s}]; !known {
 			n++
 		}
 	}
@@ -52,7 +52,7 @@ func (l *sweepList) ask(c *change, n sweepName) {
 		}
 		i = len(l.list)
 		l.at[n] = i
-		l.list = append(l.list, sweeps.Sweep{Kind: n.kind, Name: n.name})
+		l.list = append(l.list, store.Sweep{Kind: n.kind, Name: n.name})
 	}
 	s := &l.list[i]
 	s.HoldMillis = max(s.HoldMillis, millis(c.plan.Hold))

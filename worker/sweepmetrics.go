@@ -3,7 +3,7 @@ package worker
 import (
 	"time"
 
-	"github.com/unstale/unstale/internal/sweeps"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // sweepMetrics implements sweep.Metrics.
@@ -18,7 +18,7 @@ func (s sweepMetrics) Swept(sweeps int, keys int64) {
 	s.m.sweptKeys.Add(float64(keys))
 }
 
-func (s sweepMetrics) SoFar(kind sweeps.SweepKind, done, size int64) {
+func (s sweepMetrics) SoFar(kind store.SweepKind, done, size int64) {
 	s.m.sweepDone.WithLabelValues(string(kind)).Set(float64(done))
 	s.m.sweepSize.WithLabelValues(string(kind)).Set(float64(size))
 }

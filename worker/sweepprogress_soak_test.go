@@ -5,7 +5,7 @@ package worker_test
 import (
 	"testing"
 
-	"github.com/unstale/unstale/internal/sweeps"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/worker"
 )
@@ -19,7 +19,7 @@ func TestMembersOfALargeSetMove(t *testing.T) {
 	r := w.worker(worker.Config{}, func(real worker.Redis) worker.Redis { held.Redis = real; return held })
 	w.requestLarge(r.store, "tag:large", 5000)
 	r.start(t)
-	p := setsInStatus(t, r, "members", func(p *sweeps.SweepProgress) bool { return p.Unlinked > 0 })
+	p := setsInStatus(t, r, "members", func(p *store.SweepProgress) bool { return p.Unlinked > 0 })
 	if p.Scanned != 0 || p.Total != 1 || p.Unlinked >= 5000 || !p.Unsure {
 		t.Errorf("%+v", p)
 	}

@@ -9,13 +9,12 @@ import (
 
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/store"
-	"github.com/unstale/unstale/internal/sweeps"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/worker"
 )
 
 // setsInStatus returns the progress of index sets in status once good accepts it.
-func setsInStatus(t *testing.T, r *running, what string, good func(p *sweeps.SweepProgress) bool) (last *sweeps.SweepProgress) {
+func setsInStatus(t *testing.T, r *running, what string, good func(p *store.SweepProgress) bool) (last *store.SweepProgress) {
 	t.Helper()
 	testenv.Eventually(t, what, func() bool {
 		st, err := r.store.Overview.Status(t.Context())
@@ -39,16 +38,16 @@ func TestSetsThatComeAreCounted(t *testing.T) {
 	r := w.worker(worker.Config{}, func(real worker.Redis) worker.Redis { slow.Redis = real; return slow })
 	w.requestSets(r.store, 600)
 	r.start(t)
-	setsInStatus(t, r, "the first total", func(p *sweeps.SweepProgress) bool { return p.Scanned == 500 && p.Total == 600 })
+	setsInStatus(t, r, "the first total", func(p *store.SweepProgress) bool { return p.Scanned == 500 && p.Total == 600 })
 	w.requestSets(r.store, 1000)
-	p := setsInStatus(t, r, "the next total", func(p *sweeps.SweepProgress) bool { return p.Total == 1600 })
+	p := setsInStatus(t, r, "the next total", func(p *store.SweepProgress) bool { return p.Total == 1600 })
 	if p.Scanned != 500 || !p.Unsure {
 		t.Errorf("%+v", p)
 	}
 	if left, ok := p.Left(); ok {
 		t.Errorf("%v are said to be left", left)
 	}
-	setsInStatus(t, r, "an estimate when no more come", func(p *sweeps.SweepProgress) bool { _, ok := p.Left(); return ok })
+	setsInStatus(t, r, "an estimate when no more come", func(p *store.SweepProgress) bool { _, ok := p.Left(); return ok })
 	close(slow.goOn)
 	testenv.Eventually(t, "the sets", func() bool { return len(w.left()) == 0 })
 }
@@ -82,7 +81,7 @@ func (w *world) requestLarge(s *store.Store, name string, members int) {
 	if err := w.redis.SAdd(w.t.Context(), name, names...).Err(); err != nil {
 		w.t.Fatal(err)
 	}
-	if err := s.Sweeps.RequestSweeps(w.t.Context(), []sweeps.Sweep{{Kind: sweeps.SweepSet, Name: name}}); err != nil {
+	if err := s.Sweeps.RequestSweeps(w.t.Context(), []store.Sweep{{Kind: store.SweepSet, Name: name}}); err != nil {
 		w.t.Fatal(err)
 	}
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/unstale/unstale/internal/acl"
+	"github.com/unstale/unstale/internal/doctor"
 	"github.com/unstale/unstale/internal/near"
 	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/invalidation"
@@ -20,7 +20,7 @@ type aclCommand struct {
 	user, mapFile, wake string
 	wait                int
 	json                bool
-	options             acl.Options
+	options             doctor.ACLOptions
 }
 
 func newACL(p process) *cobra.Command {
@@ -70,8 +70,8 @@ Exit codes:
 }
 
 func (a *aclCommand) run(p process, name string) (err error) {
-	role, o := acl.Role(name), a.options
-	if !slices.Contains(acl.Roles, role) {
+	role, o := doctor.ACLRole(name), a.options
+	if !slices.Contains(doctor.ACLRoles, role) {
 		return usageError{fmt.Errorf("there is no role %q; %s", name, near.DidYouMean(name, roleNames(), "the roles are "+strings.Join(roleNames(), ", ")))}
 	}
 	user := a.user
@@ -82,7 +82,7 @@ func (a *aclCommand) run(p process, name string) (err error) {
 		return usageError{fmt.Errorf("--user %q: must be ASCII without spaces and quotes", user)}
 	}
 	switch role {
-	case acl.Worker, acl.Reader:
+	case doctor.Worker, doctor.Reader:
 		if o.Map, err = loadMap(p, a.mapFile); err != nil {
 			return err
 		}
@@ -90,11 +90,11 @@ func (a *aclCommand) run(p process, name string) (err error) {
 			o.Wake = a.wake
 		}
 		o.Wait = a.wait > 0
-	case acl.Limiter:
+	case doctor.Limiter:
 		if o.Prefix == "" {
 			return usageError{errors.New("--prefix is missing; for example, --prefix shop:limit: covers all limits whose prefix begins with that")}
 		}
-	case acl.Locker:
+	case doctor.Locker:
 		if o.Prefix == "" {
 			o.Prefix = "lock:"
 		}
@@ -102,26 +102,26 @@ func (a *aclCommand) run(p process, name string) (err error) {
 			return usageError{fmt.Errorf("--prefix %q: must not have braces", o.Prefix)}
 		}
 	}
-	if role == acl.Worker && len(o.Map.Reads().All()) == 0 && slices.ContainsFunc(o.Map.Names(), isSet) {
+	if role == doctor.Worker && len(o.Map.Reads().All()) == 0 && slices.ContainsFunc(o.Map.Names(), isSet) {
 		fmt.Fprintln(p.Err, "unstale: the map has index sets and no reads, so the names of members are unknown; also grant ~PATTERN for them")
 	}
-	rules := acl.Rules(role, o)
+	rules := doctor.ACLRules(role, o)
 	if a.json {
 		return output.JSON(p.Out, struct {
-			Role  acl.Role `json:"role"`
-			User  string   `json:"user"`
-			Rules []string `json:"rules"`
-			Line  string   `json:"line"`
-		}{role, user, rules, acl.Line(user, rules)})
+			Role  doctor.ACLRole `json:"role"`
+			User  string         `json:"user"`
+			Rules []string       `json:"rules"`
+			Line  string         `json:"line"`
+		}{role, user, rules, doctor.ACLLine(user, rules)})
 	}
-	fmt.Fprintln(p.Out, acl.Line(user, rules))
+	fmt.Fprintln(p.Out, doctor.ACLLine(user, rules))
 	return nil
 }
 
 func isSet(name invalidation.MapName) bool { return name.Kind == invalidation.KindSet }
 
 func roleNames() (names []string) {
-	for _, role := range acl.Roles {
+	for _, role := range doctor.ACLRoles {
 		names = append(names, string(role))
 	}
 	return names

@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/unstale/unstale/internal/acl"
+	"github.com/unstale/unstale/internal/doctor"
 	"github.com/unstale/unstale/internal/testenv"
 )
 
@@ -108,7 +108,7 @@ func TestACLOfPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	commands := regexp.MustCompile(`(?m)^unstale (acl .*)$`).FindAllStringSubmatch(string(page), -1)
-	if len(commands) != len(acl.Roles) {
+	if len(commands) != len(doctor.ACLRoles) {
 		t.Fatalf("%d commands", len(commands))
 	}
 	for _, c := range commands {

@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/session"
+	"github.com/unstale/unstale/internal/store"
 )
 
 func newAudit(p process) *cobra.Command {
@@ -21,7 +21,7 @@ func newAudit(p process) *cobra.Command {
 func newAuditList(p process) *cobra.Command {
 	var (
 		l     listing
-		query operate.AuditQuery
+		query store.AuditQuery
 	)
 	cmd := &cobra.Command{
 		Use:   "list",
@@ -36,14 +36,14 @@ user and host that the command sent.`,
 			if err := refuseEmpty(cmd.Flags(), "action", "since"); err != nil {
 				return err
 			}
-			if actions := operate.Actions(); query.Action != "" && !slices.Contains(actions, query.Action) {
+			if actions := store.Actions(); query.Action != "" && !slices.Contains(actions, query.Action) {
 				return usageError{fmt.Errorf("--action %q: there is no such action; the actions are '%s'", query.Action, strings.Join(actions, "', '"))}
 			}
 			if query.Since < 0 {
 				return usageError{fmt.Errorf("--since %s: must be a positive duration, for example 24h", query.Since)}
 			}
-			return show(cmd.Context(), p, &l, "audit", func(ctx context.Context, s *session.Sessions) ([]operate.AuditRecord, int, error) {
-				return operate.NewOrders(s).Audit(ctx, query, l.limit)
+			return show(cmd.Context(), p, &l, "audit", func(ctx context.Context, s *session.Sessions) ([]store.AuditRecord, int, error) {
+				return store.NewOrders(s).Audit(ctx, query, l.limit)
 			}, auditObject, auditLine, "nothing was done")
 		},
 	}
@@ -65,7 +65,7 @@ type auditRecord struct {
 	Rows      uint64          `json:"rows"`
 }
 
-func auditObject(list []operate.AuditRecord, total any) any {
+func auditObject(list []store.AuditRecord, total any) any {
 	records := make([]auditRecord, len(list))
 	for i := range list {
 		r := &list[i]
@@ -81,9 +81,9 @@ func auditObject(list []operate.AuditRecord, total any) any {
 	}{total, records}
 }
 
-func auditLine(r *operate.AuditRecord) string {
+func auditLine(r *store.AuditRecord) string {
 	rows := count(int64(r.Rows), "row")
-	if r.Action == operate.ActionReplay {
+	if r.Action == store.ActionReplay {
 		rows = "begins" // its rows are in the record of its end
 	}
 	return fmt.Sprintf("%s  %s (claims to be %s)  %s  %s  %s", r.At.Format(time.RFC3339), printable(r.Account),

@@ -3,8 +3,8 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/unstale/unstale/internal/acl"
-	"github.com/unstale/unstale/internal/operate"
+	"github.com/unstale/unstale/internal/doctor"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/protocol"
 )
@@ -20,7 +20,7 @@ func completeValues(p process, cmd *cobra.Command) {
 	switch {
 	case cmd.Name() == "pause": // its reason is free text
 	case cmd.HasParent() && cmd.Parent().Name() == "delayed":
-		values["reason"] = oneOf(operate.DelayedReasons()...)
+		values["reason"] = oneOf(store.DelayedReasons()...)
 	default:
 		values["reason"] = oneOf(invalidation.Reasons()...)
 	}
@@ -31,7 +31,7 @@ func completeValues(p process, cmd *cobra.Command) {
 	}
 	switch cmd.Name() {
 	case "acl":
-		cmd.ValidArgsFunction = firstArgument(oneOf(acl.Roles...))
+		cmd.ValidArgsFunction = firstArgument(oneOf(doctor.ACLRoles...))
 	case "enqueue":
 		cmd.ValidArgsFunction = firstArgument(p.completeEntity)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/unstale/unstale/console"
-	"github.com/unstale/unstale/internal/secretfile"
+	"github.com/unstale/unstale/internal/credentials"
 	"github.com/unstale/unstale/worker"
 )
 
@@ -52,7 +52,7 @@ func (f *consoleFlags) complete(mysql mysqlFlags, redis redisFlags, log *slog.Lo
 		if file.path == "" {
 			continue
 		}
-		if *file.to, err = secretfile.Read(file.path); err != nil {
+		if *file.to, err = credentials.ReadSecret(file.path); err != nil {
 			return usageError{fmt.Errorf("%s: %w", file.flag, err)}
 		}
 		*file.to = strings.TrimSpace(*file.to)

@@ -13,9 +13,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/session"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/invalidation"
 )
 
@@ -35,7 +35,7 @@ the row; --dry-run shows what the row invalidates before and after.`,
   unstale dead retry --reason unknown_entity --map-version 5b3449e0a0a8
   unstale dead retry 17 18
   unstale dead retry 17 --set-params '{"category_id": [7, 9]}' --map mapping.yaml --dry-run`,
-			run: (*operate.Orders).RetryDead, corrects: true,
+			run: (*store.Orders).RetryDead, corrects: true,
 		}),
 		newDeadBulk(p, deadVerb{
 			name: "discard", done: "discarded",
@@ -45,7 +45,7 @@ them. Letters that died in the last 5 minutes stay, because write tokens may sti
 			example: `  unstale dead discard --older-than 720h --dry-run
   unstale dead discard --older-than 720h
   unstale dead discard 17`,
-			run: (*operate.Orders).DiscardDead,
+			run: (*store.Orders).DiscardDead,
 		}),
 	)
 }
@@ -53,7 +53,7 @@ them. Letters that died in the last 5 minutes stay, because write tokens may sti
 // deadFlags choose dead letters.
 type deadFlags struct {
 	mysqlFlags
-	query operate.DeadQuery
+	query store.DeadQuery
 	json  bool
 }
 
@@ -129,7 +129,7 @@ func newDeadList(p process) *cobra.Command {
 }
 
 func (f *deadFlags) list(ctx context.Context, p process, s *session.Sessions, limit int) error {
-	orders := operate.NewOrders(s)
+	orders := store.NewOrders(s)
 	letters, err := orders.DeadLetters(ctx, f.query, limit)
 	if err != nil {
 		return err
@@ -180,7 +180,7 @@ type letter struct {
 	Repeated   bool      `json:"repeated"`
 }
 
-func letterObject(l *operate.DeadLetter) letter {
+func letterObject(l *store.DeadLetter) letter {
 	return letter{l.ID, l.Entity, l.EntityID, l.Params, l.Trace, l.Reason, l.Error, l.MapVersion, l.CreatedAt, l.DiedAt,
 		l.FirstID, l.Attempts, l.Repeated}
 }
@@ -208,7 +208,7 @@ func newDeadShow(p process) *cobra.Command {
 }
 
 func (f *deadFlags) show(ctx context.Context, p process, s *session.Sessions) error {
-	letters, err := operate.NewOrders(s).DeadLetters(ctx, f.query, 1)
+	letters, err := store.NewOrders(s).DeadLetters(ctx, f.query, 1)
 	if err != nil {
 		return err
 	}

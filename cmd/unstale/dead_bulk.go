@@ -9,16 +9,16 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/session"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // A deadVerb does something with many dead letters.
 type deadVerb struct {
 	name, done           string
 	short, long, example string
-	run                  func(*operate.Orders, context.Context, operate.DeadQuery, func(total int)) ([]uint64, error)
+	run                  func(*store.Orders, context.Context, store.DeadQuery, func(total int)) ([]uint64, error)
 	corrects             bool // it can also correct one letter
 }
 
@@ -93,7 +93,7 @@ func (b *deadBulk) do(ctx context.Context, p process, s *session.Sessions) error
 		return b.count(ctx, p, s)
 	}
 	said := time.Now()
-	done, err = b.verb.run(operate.NewOrders(s), ctx, b.query, func(total int) {
+	done, err = b.verb.run(store.NewOrders(s), ctx, b.query, func(total int) {
 		if time.Since(said) >= progressInterval {
 			said = time.Now()
 			fmt.Fprintf(p.Err, "%s %d\n", b.verb.done, total)
@@ -108,14 +108,14 @@ func (b *deadBulk) do(ctx context.Context, p process, s *session.Sessions) error
 
 // count prints how many letters there are.
 func (b *deadBulk) count(ctx context.Context, p process, s *session.Sessions) error {
-	n, _, err := operate.NewOrders(s).CountDead(ctx, b.query)
+	n, _, err := store.NewOrders(s).CountDead(ctx, b.query)
 	if err != nil {
 		return err
 	}
 	if b.report(p, n); n == len(b.query.IDs) {
 		return nil
 	}
-	letters, err := operate.NewOrders(s).DeadLetters(ctx, operate.DeadQuery{IDs: b.query.IDs}, len(b.query.IDs))
+	letters, err := store.NewOrders(s).DeadLetters(ctx, store.DeadQuery{IDs: b.query.IDs}, len(b.query.IDs))
 	if err != nil || len(b.query.IDs) == 0 {
 		return err
 	}

@@ -8,10 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/unstale/unstale/internal/expand"
-	"github.com/unstale/unstale/internal/operate"
+	"github.com/unstale/unstale/internal/history"
 	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/session"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/invalidation"
 )
 
@@ -65,7 +65,7 @@ func (b *deadBulk) doCorrect(ctx context.Context, p process, s *session.Sessions
 	if err := b.correct.checkMap(ctx, p, s, m); err != nil {
 		return err
 	}
-	orders := operate.NewOrders(s)
+	orders := store.NewOrders(s)
 	letters, err := orders.DeadLetters(ctx, b.query, 1)
 	if err != nil {
 		return err
@@ -73,7 +73,7 @@ func (b *deadBulk) doCorrect(ctx context.Context, p process, s *session.Sessions
 	if len(letters) == 0 {
 		return b.missing(nil)
 	}
-	c := operate.Correction{Letter: letters[0], Entity: letters[0].Entity, Params: letters[0].Params}
+	c := store.Correction{Letter: letters[0], Entity: letters[0].Entity, Params: letters[0].Params}
 	if b.correct.entity != "" {
 		c.Entity = b.correct.entity
 	}
@@ -97,7 +97,7 @@ func (b *deadBulk) doCorrect(ctx context.Context, p process, s *session.Sessions
 
 // checkMap refuses a map that no worker uses, since its result would mean nothing.
 func (c *deadCorrection) checkMap(ctx context.Context, p process, s *session.Sessions, m *invalidation.Map) error {
-	workers, err := operate.NewWorkers(s).Workers(ctx)
+	workers, err := store.NewWorkers(s).Workers(ctx)
 	var versions []string
 	for i := range workers {
 		if v := workers[i].MapVersion; workers[i].Lives() && !slices.Contains(versions, v) {
@@ -119,7 +119,7 @@ func (c *deadCorrection) checkMap(ctx context.Context, p process, s *session.Ses
 // judgeRow asks the map.
 func judgeRow(ctx context.Context, s *session.Sessions, m *invalidation.Map, entity, id string, params *string) (judgement, error) {
 	j := judgement{Entity: entity, ID: id, Params: params}
-	plan, row, err := expand.Texts(ctx, s, m, entity, id, params)
+	plan, row, err := history.ExpandTexts(ctx, s, m, entity, id, params)
 	if err != nil {
 		j.Refused = err.Error()
 		return j, err

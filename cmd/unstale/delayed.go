@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/session"
+	"github.com/unstale/unstale/internal/store"
 )
 
 func newDelayed(p process) *cobra.Command {
@@ -21,7 +21,7 @@ func newDelayed(p process) *cobra.Command {
 func newDelayedList(p process) *cobra.Command {
 	var (
 		l     listing
-		query operate.DelayedQuery
+		query store.DelayedQuery
 	)
 	cmd := &cobra.Command{
 		Use:   "list",
@@ -33,11 +33,11 @@ that will be retried, each with the reason and the error.`,
   unstale delayed list --reason redis_refused --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := cmp.Or(refuseEmpty(cmd.Flags(), "entity", "reason"), checkReason(query.Reason, operate.DelayedReasons())); err != nil {
+			if err := cmp.Or(refuseEmpty(cmd.Flags(), "entity", "reason"), checkReason(query.Reason, store.DelayedReasons())); err != nil {
 				return err
 			}
-			return show(cmd.Context(), p, &l, "delayed", func(ctx context.Context, s *session.Sessions) ([]operate.DelayedRow, int, error) {
-				return operate.NewOrders(s).DelayedRows(ctx, query, l.limit)
+			return show(cmd.Context(), p, &l, "delayed", func(ctx context.Context, s *session.Sessions) ([]store.DelayedRow, int, error) {
+				return store.NewOrders(s).DelayedRows(ctx, query, l.limit)
 			}, delayedObject, delayedLine, "no delayed rows")
 		},
 	}
@@ -52,7 +52,7 @@ that will be retried, each with the reason and the error.`,
 func newDelayedRetry(p process) *cobra.Command {
 	var (
 		f                       mysqlFlags
-		query                   operate.DelayedQuery
+		query                   store.DelayedQuery
 		scheduled, dryRun, json bool
 	)
 	cmd := &cobra.Command{
@@ -65,16 +65,16 @@ repeats of the map, keep their time unless --scheduled is given.`,
   unstale delayed retry --scheduled --entity product`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := cmp.Or(refuseEmpty(cmd.Flags(), "entity", "reason"), checkReason(query.Reason, operate.DelayedReasons())); err != nil {
+			if err := cmp.Or(refuseEmpty(cmd.Flags(), "entity", "reason"), checkReason(query.Reason, store.DelayedReasons())); err != nil {
 				return err
 			}
 			s, err := f.open("delayed")
 			if err != nil {
 				return err
 			}
-			n, orders, said := 0, operate.NewOrders(s), time.Now()
+			n, orders, said := 0, store.NewOrders(s), time.Now()
 			if dryRun {
-				n, err = operate.CountUndue(cmd.Context(), s, query, scheduled)
+				n, err = store.CountUndue(cmd.Context(), s, query, scheduled)
 			} else {
 				n, err = orders.RetryDelayed(cmd.Context(), query, scheduled, func(total int) {
 					if time.Since(said) >= progressInterval {
@@ -121,7 +121,7 @@ type delayedRow struct {
 	Error      string    `json:"error"`
 }
 
-func delayedObject(rows []operate.DelayedRow, total any) any {
+func delayedObject(rows []store.DelayedRow, total any) any {
 	list := make([]delayedRow, len(rows))
 	for i := range rows {
 		r := &rows[i]
@@ -134,7 +134,7 @@ func delayedObject(rows []operate.DelayedRow, total any) any {
 	}{total, list}
 }
 
-func delayedLine(r *operate.DelayedRow) string {
+func delayedLine(r *store.DelayedRow) string {
 	when := "in " + r.DueIn().Round(time.Second).String()
 	if r.DueIn() <= 0 {
 		when = "due for " + (-r.DueIn()).Round(time.Millisecond).String()

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/unstale/unstale/internal/acl"
 	"github.com/unstale/unstale/internal/capture"
 	"github.com/unstale/unstale/internal/doctor"
 	"github.com/unstale/unstale/internal/keyspace"
@@ -60,7 +59,7 @@ compares settings, tables, map and clocks. With accounts for an audit it checks 
 with --redis-url-state the Redis of sessions, limits and locks:
 
 ` + indented(auditHelp) + `
-In Redis Cluster each of these, and the one for --keys, needs ` + acl.ClusterRules + ` as well.
+In Redis Cluster each of these, and the one for --keys, needs ` + doctor.ClusterRules + ` as well.
 
 With --keys it reviews the keys of the cache instead, by one scan that takes no more than a quarter of
 Redis' time: keys without a time to live, large values, names, the biggest and the most used families,

@@ -8,7 +8,6 @@ import (
 
 	"github.com/unstale/unstale/internal/doctor"
 	"github.com/unstale/unstale/internal/output"
-	"github.com/unstale/unstale/internal/review"
 	"github.com/unstale/unstale/invalidation"
 )
 
@@ -35,7 +34,7 @@ func (d *doctorCommand) review(ctx context.Context, p process) error {
 	if err != nil {
 		return err
 	}
-	r := review.New(m, err) // without a file there is none, which the report says
+	r := doctor.NewReview(m, err) // without a file there is none, which the report says
 	r.User, r.NoNames = user, d.noNames
 	walked, failed := k.Contents.Walk(ctx, d.sample, r.Note)
 	report := r.Report(walked, failed)
@@ -48,7 +47,7 @@ func (d *doctorCommand) review(ctx context.Context, p process) error {
 	return d.verdict(doctor.Worst(report.Findings))
 }
 
-func (d *doctorCommand) printReview(p process, r *review.Report) error {
+func (d *doctorCommand) printReview(p process, r *doctor.ReviewReport) error {
 	switch {
 	case d.json:
 		return output.JSON(p.Out, r)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/unstale/unstale/internal/review"
+	"github.com/unstale/unstale/internal/doctor"
 	"github.com/unstale/unstale/internal/testenv"
 )
 
@@ -54,7 +54,7 @@ func TestDoctorKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.wantExit(signalCode(syscall.SIGINT))
-	var told review.Report
+	var told doctor.ReviewReport
 	object, _, _ := strings.Cut(r.log.String(), "\nunstale: ")
 	if err := json.Unmarshal([]byte(object), &told); err != nil || told.Walked.Keys == 0 || told.Walked.All || told.Walked.Total < 200_000 || told.Walked.Stopped == "" {
 		t.Errorf("%v: %s", err, r.log)

@@ -7,7 +7,6 @@ import (
 
 	"github.com/unstale/unstale/internal/doctor"
 	"github.com/unstale/unstale/internal/output"
-	"github.com/unstale/unstale/internal/prove"
 )
 
 // proof implements "unstale doctor --prove".
@@ -29,14 +28,14 @@ func (d *doctorCommand) proof(ctx context.Context, p process) (err error) {
 	if err != nil {
 		return err
 	}
-	r, failed := prove.Run(ctx, config, exam, options)
+	r, failed := doctor.Prove(ctx, config, exam, options)
 	if r.MySQL == "" {
 		return failed
 	}
 	if d.json {
 		err = output.JSON(p.Out, struct {
 			Unstale string `json:"unstale"`
-			prove.Report
+			doctor.ProofReport
 		}{versionText(), r})
 	} else {
 		fmt.Fprintf(p.Out, "unstale %s on %s and %s\n", versionText(), r.MySQL, r.Redis)

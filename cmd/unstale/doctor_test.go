@@ -13,10 +13,9 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/unstale/unstale/internal/acl"
 	"github.com/unstale/unstale/internal/doctor"
-	"github.com/unstale/unstale/internal/schema/schematest"
 	"github.com/unstale/unstale/internal/servers"
+	"github.com/unstale/unstale/internal/storetest/schematest"
 	"github.com/unstale/unstale/internal/testenv"
 )
 
@@ -95,8 +94,8 @@ func TestDoctorNamesRulesOfCluster(t *testing.T) {
 		text  string
 		times int
 	}{"the help": {call(t, nil, "doctor", "--help").out, 1}, "docs/doctor.md": {string(page), strings.Count(string(page), "\nACL SETUSER ")}} {
-		if n := strings.Count(text.text, acl.ClusterRules); n != text.times {
-			t.Errorf("%s names %s %d times, wanted %d", place, acl.ClusterRules, n, text.times)
+		if n := strings.Count(text.text, doctor.ClusterRules); n != text.times {
+			t.Errorf("%s names %s %d times, wanted %d", place, doctor.ClusterRules, n, text.times)
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/unstale/unstale/internal/secretfile"
+	"github.com/unstale/unstale/internal/credentials"
 )
 
 // envName returns the environment variable of a flag: --mysql-dsn and MYSQL_DSN are one name. Flags
@@ -50,7 +50,7 @@ func envNames(f *pflag.Flag) []string {
 		return nil
 	}
 	if _, ok := f.Value.(*secret); ok {
-		return []string{name, name + secretfile.Suffix}
+		return []string{name, name + credentials.SecretSuffix}
 	}
 	return []string{name}
 }
@@ -108,7 +108,7 @@ func applyEnv(flags *pflag.FlagSet, env func(string) (string, bool)) error {
 		}
 		name := envName(f.Name)
 		if s, ok := f.Value.(*secret); ok {
-			text, file, err := secretfile.Env(name, env)
+			text, file, err := credentials.SecretFromEnv(name, env)
 			if err != nil {
 				errs = append(errs, err)
 			}

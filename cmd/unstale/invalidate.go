@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/unstale/unstale/internal/keyspace"
-	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/output"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/outbox"
 )
@@ -173,7 +173,7 @@ func (c *invalidateCommand) run(ctx context.Context, p process) error {
 	if err != nil {
 		return err
 	}
-	token, err := operate.NewOrders(db).Invalidate(ctx, inv)
+	token, err := store.NewOrders(db).Invalidate(ctx, inv)
 	if err == nil && c.wait > 0 {
 		waiting, cancel := context.WithTimeout(ctx, c.wait)
 		defer cancel()

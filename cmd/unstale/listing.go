@@ -7,9 +7,9 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/session"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // A listing has the flags of a command that lists the first of many rows.
@@ -53,8 +53,8 @@ func show[Row any](ctx context.Context, p process, l *listing, command string,
 	switch {
 	case total == 0:
 		fmt.Fprintln(p.Out, none)
-	case total > operate.MaxExactCount:
-		fmt.Fprintf(p.Out, "and more, beyond %d in all; see --limit\n", operate.MaxExactCount)
+	case total > store.MaxExactCount:
+		fmt.Fprintf(p.Out, "and more, beyond %d in all; see --limit\n", store.MaxExactCount)
 	case total > len(rows):
 		fmt.Fprintf(p.Out, "and %d more; see --limit\n", total-len(rows))
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/unstale/unstale/internal/mapcases"
+	"github.com/unstale/unstale/internal/maptool"
 	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/invalidation"
 )
@@ -52,11 +52,11 @@ Exit codes:
 			if err != nil {
 				return err
 			}
-			cases, err := mapcases.Read(src)
+			cases, err := maptool.ReadCases(src)
 			if err != nil {
 				return inFile(args[0], err)
 			}
-			report := mapcases.Run(m, cases)
+			report := maptool.RunCases(m, cases)
 			if asJSON {
 				err = output.JSON(p.Out, report)
 			} else {
@@ -84,7 +84,7 @@ func inFile(file string, err error) error {
 	return errors.New(file + ": " + strings.ReplaceAll(err.Error(), "\n", "\n"+file+": "))
 }
 
-func printCases(p process, file string, r *mapcases.Report) {
+func printCases(p process, file string, r *maptool.CaseReport) {
 	for _, c := range r.Cases {
 		if len(c.Problems) == 0 {
 			fmt.Fprintf(p.Out, "ok    %s\n", printable(c.Name))

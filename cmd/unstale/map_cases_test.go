@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/unstale/unstale/internal/mapcases"
+	"github.com/unstale/unstale/internal/maptool"
 )
 
 const shippedCases = "../../mapping.cases.yaml"
@@ -17,7 +17,7 @@ func TestMapTest(t *testing.T) {
 	if r.code != exitDone || !strings.HasSuffix(r.out, "10 cases, 0 failed; they touch 8 of 8 entities and 7 of 7 templates\n") || r.err != "" {
 		t.Errorf("%+v", r)
 	}
-	var report mapcases.Report
+	var report maptool.CaseReport
 	r = call(t, nil, "map", "test", shippedCases, "--map", shippedMap, "--json")
 	if err := json.Unmarshal([]byte(r.out), &report); err != nil || r.code != exitDone || len(report.Cases) != 10 || report.Cases[1].Line != 10 || report.Templates != 7 || report.Untouched == nil {
 		t.Errorf("%v: %+v", err, r)

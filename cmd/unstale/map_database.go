@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/unstale/unstale/internal/capture"
-	"github.com/unstale/unstale/internal/lookups"
+	"github.com/unstale/unstale/internal/doctor"
 	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/invalidation"
 )
@@ -64,16 +64,16 @@ func (d *databaseCheck) prove(ctx context.Context, s *session.Sessions, file str
 	d.proofs = []lookupProof{}
 	for _, l := range m.Lookups() {
 		fault := invalidation.Fault{File: file, Line: l.Line, Column: l.Column, Text: l.Param}
-		proof, err := lookups.Check(ctx, s, l)
+		proof, err := doctor.CheckLookup(ctx, s, l)
 		switch {
-		case err != nil && !lookups.IsFault(err):
+		case err != nil && !doctor.IsLookupFault(err):
 			return err
 		case err != nil:
-			fault.Problem, fault.Cure = "its lookup fails: "+err.Error(), lookups.Cure(err)
+			fault.Problem, fault.Cure = "its lookup fails: "+err.Error(), doctor.LookupCure(err)
 			d.faults = append(d.faults, fault)
 			continue
 		case proof.Differs != "":
-			fault.Problem, fault.Cure = "its lookup is right for one ID and wrong for several: "+proof.Differs, lookups.CureDiffers
+			fault.Problem, fault.Cure = "its lookup is right for one ID and wrong for several: "+proof.Differs, doctor.CureDiffers
 			d.faults = append(d.faults, fault)
 		}
 		d.proofs = append(d.proofs, lookupProof{l.Param, l.Line, l.Column, proof.Differs == "" && proof.Unproven == "", proof.String()})

@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/unstale/unstale/internal/mapnames"
+	"github.com/unstale/unstale/internal/maptool"
 	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/invalidation"
 )
@@ -64,7 +64,7 @@ func (g *generateCommand) run(p process, file string) error {
 	if err != nil {
 		return err
 	}
-	code, err := mapnames.Go(mapnames.Of(m), g.pkg, filepath.Base(file))
+	code, err := maptool.GenerateGo(maptool.NamesOf(m), g.pkg, filepath.Base(file))
 	if err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
@@ -122,7 +122,7 @@ the map are set, it has the fingerprint of reads, which readers report in their 
 
 // namesObject is the JSON of describe.
 type namesObject struct {
-	*mapnames.Names
+	*maptool.Names
 	ReadsVersion string `json:"reads_version,omitempty"` // if all variables are set
 }
 
@@ -131,7 +131,7 @@ func describeNames(p process, file string, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	out := namesObject{Names: mapnames.Of(m)}
+	out := namesObject{Names: maptool.NamesOf(m)}
 	if now, err := loadMap(p, file); err == nil {
 		out.ReadsVersion = now.Reads().Version()
 	}
@@ -151,7 +151,7 @@ func describeNames(p process, file string, asJSON bool) error {
 	return w.Flush()
 }
 
-func lifetime(r mapnames.Read) string {
+func lifetime(r maptool.Read) string {
 	short := func(ms int64) string {
 		text := (time.Duration(ms) * time.Millisecond).String()
 		if strings.HasSuffix(text, "m0s") {
@@ -165,14 +165,14 @@ func lifetime(r mapnames.Read) string {
 	return short(r.Least) + ".." + short(r.Most)
 }
 
-func readFrom(r mapnames.Read) string {
+func readFrom(r maptool.Read) string {
 	if r.ExpiresOnly != "" {
 		return "only expires: " + printable(r.ExpiresOnly)
 	}
 	return "from " + strings.Join(r.From, ", ")
 }
 
-func paramList(e mapnames.Entity) string {
+func paramList(e maptool.Entity) string {
 	var all []string
 	for _, p := range e.Params {
 		text := p.Name + ": " + string(p.Type)

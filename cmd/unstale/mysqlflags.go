@@ -9,15 +9,15 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/spf13/pflag"
 
+	"github.com/unstale/unstale/internal/credentials"
 	"github.com/unstale/unstale/internal/session"
-	"github.com/unstale/unstale/internal/tlsfiles"
 	"github.com/unstale/unstale/migrations"
 )
 
 // mysqlFlags are the flags for MySQL.
 type mysqlFlags struct {
 	dsn           secret
-	tls           tlsfiles.Files
+	tls           credentials.TLSFiles
 	lookupTimeout time.Duration // only of commands that look up
 }
 

@@ -12,9 +12,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/unstale/unstale/internal/proxy"
-	"github.com/unstale/unstale/internal/schema/schematest"
 	"github.com/unstale/unstale/internal/servers"
+	"github.com/unstale/unstale/internal/storetest/schematest"
 	"github.com/unstale/unstale/internal/testenv"
 )
 
@@ -23,12 +22,12 @@ type frail struct {
 	*world
 	mysql            *servers.MySQL
 	admin            *sql.DB // root, directly
-	toMySQL, toRedis *proxy.Link
+	toMySQL, toRedis *servers.Link
 }
 
-func newLink(t testing.TB, name, upstream string) *proxy.Link {
+func newLink(t testing.TB, name, upstream string) *servers.Link {
 	t.Helper()
-	l, err := proxy.New(name, upstream)
+	l, err := servers.NewLink(name, upstream)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/output"
+	"github.com/unstale/unstale/internal/store"
 )
 
 func newPause(p process) *cobra.Command {
@@ -34,8 +34,8 @@ not affected. Pausing again replaces reason and end.`,
 			if err := refuseEmpty(cmd.Flags(), "for"); err != nil {
 				return err
 			}
-			if len(reason) > operate.MaxReason {
-				return usageError{fmt.Errorf("--reason has %d bytes; at most %d, it is part of a log line", len(reason), operate.MaxReason)}
+			if len(reason) > store.MaxReason {
+				return usageError{fmt.Errorf("--reason has %d bytes; at most %d, it is part of a log line", len(reason), store.MaxReason)}
 			}
 			if lasts < 0 {
 				return usageError{fmt.Errorf("--for %s: must be a positive duration, for example 30m", lasts)}
@@ -47,9 +47,9 @@ not affected. Pausing again replaces reason and end.`,
 			if err != nil {
 				return err
 			}
-			orders := operate.NewOrders(db)
-			err = orders.Pause(cmd.Context(), operate.AnyPause, reason, lasts)
-			var now *operate.Pause
+			orders := store.NewOrders(db)
+			err = orders.Pause(cmd.Context(), store.AnyPause, reason, lasts)
+			var now *store.Pause
 			if err == nil && asJSON {
 				now, err = orders.Paused(cmd.Context())
 			}
@@ -101,7 +101,7 @@ func newResume(p process) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			was, err := operate.NewOrders(db).Resume(cmd.Context(), operate.AnyPause)
+			was, err := store.NewOrders(db).Resume(cmd.Context(), store.AnyPause)
 			if err = errors.Join(orSchema(cmd.Context(), db, err), db.Close()); err != nil {
 				return err
 			}
@@ -132,7 +132,7 @@ type pause struct {
 	Account string `json:"account"`
 }
 
-func pauseObject(p *operate.Pause) *pause {
+func pauseObject(p *store.Pause) *pause {
 	if p == nil {
 		return nil
 	}

@@ -17,9 +17,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/unstale/unstale/internal/journal"
-	"github.com/unstale/unstale/internal/schema/schematest"
 	"github.com/unstale/unstale/internal/servers"
+	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/storetest/schematest"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/outbox"
 )
@@ -198,7 +198,7 @@ func (w *world) settled() map[uint64]int {
 }
 
 // entries returns all of the journal's.
-func (w *world) entries() (entries []journal.Entry) {
+func (w *world) entries() (entries []store.JournalEntry) {
 	w.t.Helper()
 	rows, err := w.db.Query("SELECT body FROM cache_outbox_journal")
 	if err != nil {
@@ -210,7 +210,7 @@ func (w *world) entries() (entries []journal.Entry) {
 		if err := rows.Scan(&body); err != nil {
 			w.t.Fatal(err)
 		}
-		batch, err := journal.DecodeEntries(body)
+		batch, err := store.DecodeEntries(body)
 		if err != nil {
 			w.t.Fatal(err)
 		}

@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/pflag"
 
+	"github.com/unstale/unstale/internal/credentials"
 	"github.com/unstale/unstale/internal/keyspace"
-	"github.com/unstale/unstale/internal/tlsfiles"
 	"github.com/unstale/unstale/protocol"
 	"github.com/unstale/unstale/redisurl"
 )
@@ -18,7 +18,7 @@ import (
 type redisFlags struct {
 	url     secret
 	tls     bool
-	files   tlsfiles.Files
+	files   credentials.TLSFiles
 	cache   int
 	state   int
 	timeout time.Duration

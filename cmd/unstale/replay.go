@@ -10,12 +10,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/unstale/unstale/internal/journal"
+	"github.com/unstale/unstale/internal/history"
 	"github.com/unstale/unstale/internal/keyspace"
-	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/output"
-	"github.com/unstale/unstale/internal/replay"
 	"github.com/unstale/unstale/internal/session"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/protocol"
 )
 
@@ -27,7 +26,7 @@ type replayCommand struct {
 	needsMap bool // it was named
 	channel  string
 	format   string
-	query    journal.JournalQuery
+	query    store.JournalQuery
 	all      bool
 	dryRun   bool
 	json     bool
@@ -121,11 +120,11 @@ func (r *replayCommand) publication(ctx context.Context, p process, s *session.S
 
 // asWorkers returns where and how live workers publish, or the last one that was live.
 func (r *replayCommand) asWorkers(ctx context.Context, p process, s *session.Sessions) (channel string, format protocol.Format, err error) {
-	workers, err := operate.NewWorkers(s).Workers(ctx)
+	workers, err := store.NewWorkers(s).Workers(ctx)
 	if err != nil {
 		return "", "", fmt.Errorf("where do messages go? there is no %s, and %w; give --channel and --format", r.mapFile, orSchema(ctx, s, err))
 	}
-	asked := slices.DeleteFunc(slices.Clone(workers), func(w operate.WorkerNote) bool { return !w.Lives() })
+	asked := slices.DeleteFunc(slices.Clone(workers), func(w store.WorkerNote) bool { return !w.Lives() })
 	if len(asked) == 0 {
 		asked = workers[:min(len(workers), 1)]
 	}
@@ -162,7 +161,7 @@ func (r *replayCommand) run(ctx context.Context, p process) error {
 	if err != nil {
 		return errors.Join(err, db.Close())
 	}
-	job := replay.Job{MySQL: db, Unlinker: redis.Unlinker, Publisher: redis.Publisher, Channel: channel, Format: format, Query: r.query, DryRun: r.dryRun, Progress: r.progress(p)}
+	job := history.Job{MySQL: db, Unlinker: redis.Unlinker, Publisher: redis.Publisher, Channel: channel, Format: format, Query: r.query, DryRun: r.dryRun, Progress: r.progress(p)}
 	result, err := job.Run(ctx)
 	err = errors.Join(orSchema(ctx, db, err), redis.Close(), db.Close())
 	return r.report(p, result, err)
@@ -172,9 +171,9 @@ func (r *replayCommand) run(ctx context.Context, p process) error {
 const progressInterval = 2 * time.Second
 
 // progress tells on the error stream how far a long replay is.
-func (r *replayCommand) progress(p process) func(replay.Result) {
+func (r *replayCommand) progress(p process) func(history.Result) {
 	said := time.Now()
-	return func(result replay.Result) {
+	return func(result history.Result) {
 		if time.Since(said) >= progressInterval {
 			said = time.Now()
 			fmt.Fprintf(p.Err, "%s, %s\n", count(result.Batches, "batch", "batches"), count(result.Keys, "key"))
@@ -183,12 +182,12 @@ func (r *replayCommand) progress(p process) func(replay.Result) {
 }
 
 // report prints what was done, even if it did not finish.
-func (r *replayCommand) report(p process, result replay.Result, err error) error {
+func (r *replayCommand) report(p process, result history.Result, err error) error {
 	if r.json {
 		// a write error is reported at the end, and does not fail the replay
 		_ = output.JSON(p.Out, struct {
 			DryRun bool `json:"dry_run"`
-			replay.Result
+			history.Result
 		}{r.dryRun, result})
 	} else {
 		would := ""

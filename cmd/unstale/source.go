@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/unstale/unstale/internal/keyspace"
-	"github.com/unstale/unstale/internal/registry"
-	"github.com/unstale/unstale/internal/sweeps"
+	"github.com/unstale/unstale/internal/status"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/protocol"
 )
@@ -108,10 +108,10 @@ func (c *restoredCommand) run(ctx context.Context, p process) error {
 	}
 	source, err := s.Source(ctx)
 	if err == nil {
-		err = sweeps.New(s).RequestSweeps(ctx, requests)
+		err = store.NewSweeps(s).RequestSweeps(ctx, requests)
 	}
 	if err == nil {
-		err = registry.ForgetDatabases(ctx, k.Board, source)
+		err = status.ForgetDatabases(ctx, k.Board, source)
 	}
 	if err = errors.Join(orSchema(ctx, s, err), k.Close(), s.Close()); err != nil {
 		return err
@@ -126,7 +126,7 @@ func (c *restoredCommand) run(ctx context.Context, p process) error {
 // sweepsOfAll returns a sweep for each name of a map, and the index sets, which have none: without
 // a set, its members are unknown. It leaves out a name that begins with a value, which would sweep
 // other applications' keys.
-func sweepsOfAll(m *invalidation.Map) (requests []sweeps.Sweep, sets []string, err error) {
+func sweepsOfAll(m *invalidation.Map) (requests []store.Sweep, sets []string, err error) {
 	holds := map[string]int64{}
 	for _, n := range m.Names() {
 		if n.Kind == invalidation.KindSet {
@@ -143,8 +143,8 @@ func sweepsOfAll(m *invalidation.Map) (requests []sweeps.Sweep, sets []string, e
 		holds[n.Glob] = max(holds[n.Glob], n.Hold.Milliseconds())
 	}
 	for glob, hold := range holds {
-		requests = append(requests, sweeps.Sweep{Kind: sweeps.SweepPattern, Name: glob, HoldMillis: hold})
+		requests = append(requests, store.Sweep{Kind: store.SweepPattern, Name: glob, HoldMillis: hold})
 	}
-	slices.SortFunc(requests, func(a, b sweeps.Sweep) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(requests, func(a, b store.Sweep) int { return strings.Compare(a.Name, b.Name) })
 	return requests, slices.Compact(sets), nil
 }

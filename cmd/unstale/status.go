@@ -10,13 +10,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/unstale/unstale/internal/journal"
 	"github.com/unstale/unstale/internal/keyspace"
-	"github.com/unstale/unstale/internal/look"
-	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/session"
-	"github.com/unstale/unstale/internal/verdict"
+	"github.com/unstale/unstale/internal/status"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // exitStale and exitUnknown are exit codes of "unstale status" alone.
@@ -32,7 +30,7 @@ type statusCommand struct {
 	space  *keyspace.Keyspace // nil: no Redis was given
 	json   bool
 	watch  time.Duration // 0: once
-	looker *look.Looker
+	looker *status.Looker
 }
 
 func newStatus(p process) *cobra.Command {
@@ -102,26 +100,26 @@ func (c *statusCommand) interval(cmd *cobra.Command, args []string) (err error) 
 }
 
 func (c *statusCommand) run(ctx context.Context, p process, s *session.Sessions) error {
-	c.looker = look.New(s, c.space)
+	c.looker = status.New(s, c.space)
 	if c.watch > 0 {
 		return c.watching(ctx, p, s)
 	}
-	status, v, err := c.looker.LookTwice(ctx)
+	st, v, err := c.looker.LookTwice(ctx)
 	switch err = orSchema(ctx, s, err); {
 	case err != nil:
 		return fmt.Errorf("whether anything is stale is unknown: %w", err)
 	case c.json:
-		err = output.JSON(p.Out, statusObject(status, v))
+		err = output.JSON(p.Out, statusObject(st, v))
 	default:
 		printVerdict(p, v)
-		printStatus(p, status)
+		printStatus(p, st)
 	}
 	switch {
 	case err != nil:
 		return err
-	case v.Level == verdict.Stale:
+	case v.Level == status.Stale:
 		return answer{code: exitStale}
-	case v.Level == verdict.Unknown:
+	case v.Level == status.Unknown:
 		return answer{code: exitUnknown}
 	}
 	return nil
@@ -129,13 +127,13 @@ func (c *statusCommand) run(ctx context.Context, p process, s *session.Sessions)
 
 // bounded returns a count that is exact to operate.MaxExactCount.
 func bounded(n int) any {
-	if n > operate.MaxExactCount {
-		return fmt.Sprintf(">%d", operate.MaxExactCount)
+	if n > store.MaxExactCount {
+		return fmt.Sprintf(">%d", store.MaxExactCount)
 	}
 	return n
 }
 
-func statusObject(s operate.Status, v verdict.Verdict) any {
+func statusObject(s store.Status, v status.Verdict) any {
 	type batch struct {
 		ID         uint64    `json:"id"`
 		Worker     string    `json:"worker"`
@@ -195,7 +193,7 @@ func statusObject(s operate.Status, v verdict.Verdict) any {
 	}
 	out.Pause, out.Source = pauseObject(s.Pause), s.Source
 	out.JournalDamaged = bounded(s.Damaged)
-	for b, field := range map[*journal.Batch]**batch{s.LastBatch: &out.LastBatch, s.LastDamaged: &out.LastDamaged} {
+	for b, field := range map[*store.Batch]**batch{s.LastBatch: &out.LastBatch, s.LastDamaged: &out.LastDamaged} {
 		if b != nil {
 			*field = &batch{b.ID, b.Worker, b.SettledAt, b.Rows, b.MapVersion}
 		}
@@ -205,11 +203,11 @@ func statusObject(s operate.Status, v verdict.Verdict) any {
 
 // oldestAge returns the age of the oldest row. It is unknown if all are ahead of the database's
 // clock.
-func oldestAge(s operate.Status) (age time.Duration, known bool) {
+func oldestAge(s store.Status) (age time.Duration, known bool) {
 	return s.OldestAge, s.OldestAge > 0 || s.Ahead == nil
 }
 
-func printStatus(p process, s operate.Status) {
+func printStatus(p process, s store.Status) {
 	line := func(name string, value any, notes ...string) {
 		fmt.Fprintln(p.Out, strings.TrimRight(fmt.Sprintf("%-12s %v  %s", name, value, strings.Join(notes, ", ")), " "))
 	}

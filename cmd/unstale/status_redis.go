@@ -2,7 +2,7 @@ package main
 
 import (
 	"github.com/unstale/unstale/internal/keyspace"
-	"github.com/unstale/unstale/internal/operate"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // openBoard opens the Redis of the flags, if they name one. The function that it returns closes it.
@@ -31,7 +31,7 @@ const (
 )
 
 // workersInRedis returns one of these, and a line for people where they do not know all workers.
-func workersInRedis(s operate.Status) (state, line string) {
+func workersInRedis(s store.Status) (state, line string) {
 	switch {
 	case !s.AskedRedis:
 		return redisNotGiven, "as MySQL knows them; --redis-url adds the status that they publish in Redis, even while MySQL refuses writes"

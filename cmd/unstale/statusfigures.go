@@ -3,15 +3,14 @@ package main
 import (
 	"fmt"
 
-	"github.com/unstale/unstale/internal/minutes"
-	"github.com/unstale/unstale/internal/operate"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // windowNames are the names of the windows of minutes.Figures, as text and in JSON.
 var windowNames = []struct{ text, json string }{{"last hour", "1h"}, {"last 24 h", "24h"}, {"last 30 d", "30d"}}
 
 // printFigures prints a line for each window.
-func printFigures(line func(name string, value any, notes ...string), s operate.Status) {
+func printFigures(line func(name string, value any, notes ...string), s store.Status) {
 	if err := s.FiguresError; err != nil {
 		line(windowNames[0].text, "unknown", printable(err.Error()))
 		return
@@ -20,7 +19,7 @@ func printFigures(line func(name string, value any, notes ...string), s operate.
 		w := &s.Figures.Windows[i]
 		notes := w.InTime()
 		if s.Figures.Waiting.More {
-			notes = append(notes, fmt.Sprintf("less in fact: only %d of the rows that wait are counted", minutes.MaxWaiting))
+			notes = append(notes, fmt.Sprintf("less in fact: only %d of the rows that wait are counted", store.MaxWaiting))
 		}
 		if text := w.Entries(); text != "" {
 			notes = append(notes, text)
@@ -61,10 +60,10 @@ type figuresObject struct {
 }
 
 // figuresObjects returns the windows, or null if they cannot be read.
-func figuresObjects(s operate.Status) (list []figuresObject) {
+func figuresObjects(s store.Status) (list []figuresObject) {
 	for i := range s.Figures.Windows {
 		w := &s.Figures.Windows[i]
-		a, b, c := w.Within(minutes.Limits[0]), w.Within(minutes.Limits[1]), w.Within(minutes.Limits[2])
+		a, b, c := w.Within(store.Limits[0]), w.Within(store.Limits[1]), w.Within(store.Limits[2])
 		entry, invalidation := w.StalePerEntry(), w.StalePerInvalidation()
 		list = append(list, figuresObject{
 			Window: windowNames[i].json, Invalidations: w.Invalidations(), Dead: w.Dead,

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/unstale/unstale/internal/sweeps"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // A sweepScan is a scan of the keyspace that is under way, in JSON.
@@ -18,7 +18,7 @@ type sweepScan struct {
 	LeftSeconds *float64 `json:"left_seconds"` // null: not known
 }
 
-func sweepScanObject(p *sweeps.SweepProgress) *sweepScan {
+func sweepScanObject(p *store.SweepProgress) *sweepScan {
 	if p == nil {
 		return nil
 	}
@@ -30,7 +30,7 @@ func sweepScanObject(p *sweeps.SweepProgress) *sweepScan {
 	return out
 }
 
-func leftSeconds(p *sweeps.SweepProgress) *float64 {
+func leftSeconds(p *store.SweepProgress) *float64 {
 	left, ok := p.Left()
 	if !ok {
 		return nil
@@ -49,7 +49,7 @@ type sweepSets struct {
 	LeftSeconds *float64 `json:"left_seconds"` // null: not known
 }
 
-func sweepSetsObject(p *sweeps.SweepProgress) *sweepSets {
+func sweepSetsObject(p *store.SweepProgress) *sweepSets {
 	if p == nil {
 		return nil
 	}
@@ -60,13 +60,13 @@ func sweepSetsObject(p *sweeps.SweepProgress) *sweepSets {
 }
 
 // sweepScanText says the same in a line.
-func sweepScanText(p *sweeps.SweepProgress) string {
+func sweepScanText(p *store.SweepProgress) string {
 	text := count(p.Scanned, "name") + " scanned"
 	if p.Total > 0 {
 		text = fmt.Sprintf("%d of %s scanned", p.Scanned, count(p.Total, "name"))
 	}
 	text += fmt.Sprintf(" for %s in %s, %d unlinked", count(p.Patterns, "pattern"), p.For().Round(time.Second), p.Unlinked)
-	if p.Kind == sweeps.SweepSet {
+	if p.Kind == store.SweepSet {
 		text = count(p.Scanned, "index set") + " taken"
 		if p.Total > 0 {
 			text = fmt.Sprintf("%d of %s taken", p.Scanned, count(p.Total, "index set"))

@@ -28,7 +28,7 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/unstale/unstale/internal/schema/schematest"
+	"github.com/unstale/unstale/internal/storetest/schematest"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/outbox"

@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/unstale/unstale/internal/operate"
-	"github.com/unstale/unstale/internal/verdict"
+	"github.com/unstale/unstale/internal/status"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // printVerdict prints whether anything is stale: the first line, and one for each other cause.
-func printVerdict(p process, v verdict.Verdict) {
+func printVerdict(p process, v status.Verdict) {
 	fmt.Fprintln(p.Out, printable(v.String()))
 	for _, line := range v.Others() {
 		fmt.Fprintln(p.Out, printable(line))
@@ -20,7 +20,7 @@ func printVerdict(p process, v verdict.Verdict) {
 const shownWorkers = 10
 
 // printWorkers lists the workers that live.
-func printWorkers(line func(name string, value any, notes ...string), all []operate.WorkerNote) {
+func printWorkers(line func(name string, value any, notes ...string), all []store.WorkerNote) {
 	shown := 0
 	for i := range all {
 		w := &all[i]
@@ -52,7 +52,7 @@ type causeObject struct {
 	Cure  string     `json:"cure"`
 }
 
-func newVerdictObject(v verdict.Verdict) verdictObject {
+func newVerdictObject(v status.Verdict) verdictObject {
 	out := verdictObject{v.Level.String(), v.String(), v.At, make([]causeObject, len(v.Causes))}
 	for i, c := range v.Causes {
 		out.Causes[i] = causeObject{Cause: c.Name, Level: c.Level.String(), What: c.What, Cure: c.Cure}
@@ -81,7 +81,7 @@ type workerObject struct {
 	Heavy      *float64 `json:"heavy_seconds,omitempty"` // since it has heavy rows to process
 }
 
-func workerObjects(all []operate.WorkerNote) []workerObject {
+func workerObjects(all []store.WorkerNote) []workerObject {
 	out := make([]workerObject, len(all))
 	for i := range all {
 		w := &all[i]

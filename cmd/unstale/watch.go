@@ -5,12 +5,11 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/unstale/unstale/internal/look"
-	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/sleep"
-	"github.com/unstale/unstale/internal/verdict"
+	"github.com/unstale/unstale/internal/status"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // drawAgain puts the cursor of a terminal into the corner and clears the rest.
@@ -22,11 +21,11 @@ func (c *statusCommand) watching(ctx context.Context, p process, s *session.Sess
 	p.Stop.set(stopDone)
 	page := !c.json && onTerminal(p.Out)
 	for {
-		status, v, err := c.looker.Look(ctx)
+		st, v, err := c.looker.Look(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
-		if err := c.show(p, status, v, orSchema(ctx, s, err), page); err != nil {
+		if err := c.show(p, st, v, orSchema(ctx, s, err), page); err != nil {
 			return err
 		}
 		if sleep.For(ctx, c.watch) != nil {
@@ -36,22 +35,22 @@ func (c *statusCommand) watching(ctx context.Context, p process, s *session.Sess
 }
 
 // show writes one look.
-func (c *statusCommand) show(p process, status operate.Status, v verdict.Verdict, failed error, page bool) error {
+func (c *statusCommand) show(p process, st store.Status, v status.Verdict, failed error, page bool) error {
 	now := time.Now().UTC()
 	if failed != nil {
-		v = look.Unread(failed)
+		v = status.Unread(failed)
 	}
 	var err error
 	switch {
 	case c.json && failed != nil:
 		return output.JSONLine(p.Out, newVerdictObject(v))
 	case c.json:
-		return output.JSONLine(p.Out, statusObject(status, v))
+		return output.JSONLine(p.Out, statusObject(st, v))
 	case page:
 		fmt.Fprint(p.Out, drawAgain)
 		printVerdict(p, v)
 		if failed == nil {
-			printStatus(p, status)
+			printStatus(p, st)
 		}
 	default:
 		_, err = fmt.Fprintf(p.Out, "%s  %s\n", now.Format(time.RFC3339), printable(v.String()))

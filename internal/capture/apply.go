@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/unstale/unstale/internal/ddl"
 	"github.com/unstale/unstale/internal/mysqlerr"
 	"github.com/unstale/unstale/internal/schema"
 )
@@ -20,7 +19,7 @@ const task = "capture"
 // Writes continue meanwhile: a statement waits at most a second for its table, and then pauses as
 // long to let queued statements through.
 func (c *Capturer) Apply(ctx context.Context, did func(Change)) error {
-	return c.inTurn(ctx, func(turn *ddl.Turn, conn *sql.Conn) error {
+	return c.inTurn(ctx, func(turn *schema.Turn, conn *sql.Conn) error {
 		changes, definer, err := c.rehearse(ctx)
 		if err != nil {
 			return err
@@ -99,7 +98,7 @@ const binaryLogCure = "SET GLOBAL log_bin_trust_function_creators = 1, also in t
 
 // Drop drops all triggers of unstale, or those that chosen selects, and calls did for each.
 func (c *Capturer) Drop(ctx context.Context, chosen func(Existing) bool, did func(Existing)) error {
-	return c.inTurn(ctx, func(turn *ddl.Turn, conn *sql.Conn) error {
+	return c.inTurn(ctx, func(turn *schema.Turn, conn *sql.Conn) error {
 		existing, err := ReadExisting(ctx, c.DB)
 		if err != nil {
 			return err
@@ -119,7 +118,7 @@ func (c *Capturer) Drop(ctx context.Context, chosen func(Existing) bool, did fun
 
 // Contract: an exclusive metadata lock on the table, with a wait of at most a second; repeating it
 // does nothing.
-func (c *Capturer) drop(ctx context.Context, turn *ddl.Turn, conn *sql.Conn, e Existing) error {
+func (c *Capturer) drop(ctx context.Context, turn *schema.Turn, conn *sql.Conn, e Existing) error {
 	if err := c.run(ctx, turn, conn, "the trigger on "+e.Table, "DROP TRIGGER IF EXISTS "+quote(e.Name)); err != nil {
 		return fmt.Errorf("drop trigger %s of %s: %w", e.Name, e.Table, err)
 	}
@@ -130,13 +129,13 @@ func (c *Capturer) drop(ctx context.Context, turn *ddl.Turn, conn *sql.Conn, e E
 const sessionSQL = "SET SESSION lock_wait_timeout = 1, sql_mode = '" + SQLMode + "', time_zone = '+00:00'"
 
 // inTurn gives fn a connection in a session with the settings for creating triggers.
-func (c *Capturer) inTurn(ctx context.Context, fn func(*ddl.Turn, *sql.Conn) error) error {
-	return ddl.InTurn(ctx, c.DB, task, c.Notify, func(turn *ddl.Turn) error {
+func (c *Capturer) inTurn(ctx context.Context, fn func(*schema.Turn, *sql.Conn) error) error {
+	return schema.InTurn(ctx, c.DB, task, c.Notify, func(turn *schema.Turn) error {
 		conn, err := c.DB.Conn(ctx)
 		if err != nil {
 			return err
 		}
-		defer ddl.Discard(conn)
+		defer schema.Discard(conn)
 		if _, err := conn.ExecContext(ctx, sessionSQL); err != nil {
 			return fmt.Errorf("prepare the session: %w", err)
 		}
@@ -144,7 +143,7 @@ func (c *Capturer) inTurn(ctx context.Context, fn func(*ddl.Turn, *sql.Conn) err
 	})
 }
 
-func (c *Capturer) run(ctx context.Context, turn *ddl.Turn, conn *sql.Conn, what, statement string) error {
+func (c *Capturer) run(ctx context.Context, turn *schema.Turn, conn *sql.Conn, what, statement string) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("interrupted before it; run it again: %w", err)
 	}

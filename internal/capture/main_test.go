@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/unstale/unstale/internal/capture"
-	"github.com/unstale/unstale/internal/schema/schematest"
+	"github.com/unstale/unstale/internal/storetest/schematest"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/invalidation"
 )

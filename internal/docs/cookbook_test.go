@@ -11,12 +11,11 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/unstale/unstale/internal/doctor"
 	"github.com/unstale/unstale/internal/keyspace"
-	"github.com/unstale/unstale/internal/lookups"
-	"github.com/unstale/unstale/internal/mapcases"
-	"github.com/unstale/unstale/internal/mapnames"
-	"github.com/unstale/unstale/internal/schema/schematest"
+	"github.com/unstale/unstale/internal/maptool"
 	"github.com/unstale/unstale/internal/session"
+	"github.com/unstale/unstale/internal/storetest/schematest"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/protocol"
@@ -69,11 +68,11 @@ func TestCookbook(t *testing.T) {
 	for _, r := range recipes(t) {
 		t.Run(r.title, func(t *testing.T) {
 			t.Parallel()
-			cases, err := mapcases.Read([]byte(r.cases))
+			cases, err := maptool.ReadCases([]byte(r.cases))
 			if err != nil {
 				t.Fatal(err)
 			}
-			report := mapcases.Run(r.m, cases)
+			report := maptool.RunCases(r.m, cases)
 			for _, c := range report.Cases {
 				if len(c.Problems) > 0 {
 					t.Errorf("%s:\n%s", c.Name, strings.Join(c.Problems, "\n"))
@@ -106,7 +105,7 @@ func TestCookbookCode(t *testing.T) {
 	files := map[string]string{}
 	for i, r := range recipes(t) {
 		name := fmt.Sprint("recipe", i)
-		code, err := mapnames.Go(mapnames.Of(r.m), name, cookbookPage)
+		code, err := maptool.GenerateGo(maptool.NamesOf(r.m), name, cookbookPage)
 		if err != nil {
 			t.Errorf("%s: %v", r.title, err)
 		}
@@ -201,7 +200,7 @@ func (r *recipe) onServer(t *testing.T, outbox string) {
 		}
 	}()
 	for _, l := range r.m.Lookups() {
-		if p, err := lookups.Check(t.Context(), s, l); err != nil || p.Differs != "" || l.Single {
+		if p, err := doctor.CheckLookup(t.Context(), s, l); err != nil || p.Differs != "" || l.Single {
 			t.Errorf("the lookup of %s: %v, %v", l.Param, p, err)
 		}
 	}

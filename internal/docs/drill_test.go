@@ -24,11 +24,10 @@ import (
 
 	"github.com/unstale/unstale/cache"
 	"github.com/unstale/unstale/cache/cacheprom"
-	"github.com/unstale/unstale/internal/acl"
 	"github.com/unstale/unstale/internal/capture"
-	"github.com/unstale/unstale/internal/proxy"
-	"github.com/unstale/unstale/internal/schema/schematest"
+	"github.com/unstale/unstale/internal/doctor"
 	"github.com/unstale/unstale/internal/servers"
+	"github.com/unstale/unstale/internal/storetest/schematest"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/limit"
@@ -63,10 +62,10 @@ type drill struct {
 	db, overloaded    *sql.DB       // outboxes of the first two workers
 	hangable          *sql.DB       // the outbox of the third worker, on its own server
 	ready             []func() error
-	stops             []func()      // of workers
-	mapFile, otherMap string        // of the first worker, and of all others
-	links             []*proxy.Link // of the first two workers to their Redis
-	spare             net.Listener  // address for the metrics of a worker that starts later
+	stops             []func()        // of workers
+	mapFile, otherMap string          // of the first worker, and of all others
+	links             []*servers.Link // of the first two workers to their Redis
+	spare             net.Listener    // address for the metrics of a worker that starts later
 
 	cache   *servers.Redis // of the first two workers
 	keys    *redis.Client
@@ -91,12 +90,12 @@ func startDrill(t *testing.T) *drill {
 	d := &drill{t: t, mapFile: filepath.Join(t.TempDir(), "mapping.yaml"), otherMap: filepath.Join(t.TempDir(), "mapping.yaml"), spare: listen(t)}
 	d.write(d.mapFile, drillMap)
 	d.write(d.otherMap, drillMap)
-	limit, exporter := []string{"--maxmemory", "100mb"}, aclRole("exporter", "change-me-6", acl.Rules(acl.Exporter, acl.Options{}))
+	limit, exporter := []string{"--maxmemory", "100mb"}, aclRole("exporter", "change-me-6", doctor.ACLRules(doctor.Exporter, doctor.ACLOptions{}))
 	m, err := invalidation.Parse("mapping.yaml", []byte(drillMap), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	rules := acl.Rules(acl.Worker, acl.Options{Map: m, Wake: protocol.DefaultWakeChannel})
+	rules := doctor.ACLRules(doctor.Worker, doctor.ACLOptions{Map: m, Wake: protocol.DefaultWakeChannel})
 	carrier := aclRole("unstale", "change-me-3", slices.DeleteFunc(rules, func(rule string) bool { return rule == "~elsewhere:*" }))
 	d.cache = testenv.OwnRedis(t, slices.Concat(limit, exporter, carrier)...)
 	d.other = testenv.OwnRedis(t, slices.Concat(limit, exporter, []string{"--maxclients", "50", "--enable-debug-command", "yes"})...)
@@ -165,7 +164,7 @@ func (d *drill) client(server *servers.Redis) *redis.Client {
 // throughLink returns the worker's path to the cache, through a new link.
 func (d *drill) throughLink() *redis.UniversalOptions {
 	d.t.Helper()
-	link, err := proxy.New("redis", d.cache.Addr())
+	link, err := servers.NewLink("redis", d.cache.Addr())
 	if err != nil {
 		d.t.Fatal(err)
 	}

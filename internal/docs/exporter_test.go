@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/unstale/unstale/internal/acl"
+	"github.com/unstale/unstale/internal/doctor"
 	"github.com/unstale/unstale/internal/testenv"
 )
 
@@ -36,7 +36,7 @@ func TestExporter(t *testing.T) {
 		return string(text), err
 	}
 	testenv.Eventually(t, "an exporter", func() bool { _, err := scrape(); return err == nil })
-	testenv.EachRule(t, admin, "exporter", acl.Rules(acl.Exporter, acl.Options{}), func(string) error {
+	testenv.EachRule(t, admin, "exporter", doctor.ACLRules(doctor.Exporter, doctor.ACLOptions{}), func(string) error {
 		text, err := scrape()
 		for _, metric := range []string{
 			"redis_up 1", "redis_commands_total{", "redis_commands_duration_seconds_total{", "redis_connected_clients", "redis_evicted_keys_total", "redis_expired_keys_total",

@@ -55,7 +55,7 @@ func TestPromises(t *testing.T) {
 func citations(t testing.TB) map[string][]string {
 	t.Helper()
 	found := map[string][]string{}
-	for _, dir := range []string{"worker", "outbox", "internal/queue", "internal/journal", "internal/operate", "internal/session", "cmd/unstale"} {
+	for _, dir := range []string{"worker", "outbox", "internal/store", "internal/session", "cmd/unstale"} {
 		files, err := filepath.Glob(filepath.Join(root, dir, "*_test.go"))
 		if err != nil {
 			t.Fatal(err)

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/unstale/unstale/internal/acl"
 	"github.com/unstale/unstale/internal/doctor"
 	"github.com/unstale/unstale/invalidation"
 )
@@ -21,7 +20,7 @@ func workerRules(t testing.TB, mapText ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rules := acl.Rules(acl.Worker, acl.Options{Map: m, Wake: "cache:outbox:wake", Wait: true})
+	rules := doctor.ACLRules(doctor.Worker, doctor.ACLOptions{Map: m, Wake: "cache:outbox:wake", Wait: true})
 	return "on >secret -@all " + strings.Join(rules, " ")
 }
 

@@ -8,13 +8,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/unstale/unstale/internal/journal"
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // beacons compares the beacons in Redis with the positions of recent workers.
 func beacons(ctx context.Context, e *Exam) ([]Finding, error) {
-	positions, err := journal.New(e.MySQL).RecentPositions(ctx, recently)
+	positions, err := store.NewJournal(e.MySQL).RecentPositions(ctx, recently)
 	if err != nil {
 		return nil, err
 	}

@@ -3,8 +3,8 @@ package doctor
 import (
 	"context"
 
-	"github.com/unstale/unstale/internal/operate"
-	"github.com/unstale/unstale/internal/registry"
+	"github.com/unstale/unstale/internal/status"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // databases reports conflicts of this database with Redis and with other databases there.
@@ -13,16 +13,16 @@ func databases(ctx context.Context, e *Exam) (all []Finding, err error) {
 	if err != nil {
 		return nil, err
 	}
-	list, known, err := registry.Conflicts(ctx, e.Redis.Board, source)
+	list, known, err := status.Conflicts(ctx, e.Redis.Board, source)
 	if err != nil {
 		return nil, err
 	}
 	for _, c := range list {
 		severity, title := Warning, "workers of another database unlink names of this one"
 		switch c.Kind {
-		case operate.ConflictRestored:
+		case store.ConflictRestored:
 			severity, title = Critical, "the database is older than Redis"
-		case operate.ConflictID:
+		case store.ConflictID:
 			severity, title = Critical, "another database has the ID of this one"
 		}
 		all = append(all, found(severity, title, c.Text, c.Cure))

@@ -4,9 +4,9 @@ import (
 	"context"
 
 	"github.com/unstale/unstale/internal/doctor"
-	"github.com/unstale/unstale/internal/journal"
 	"github.com/unstale/unstale/internal/keyspace"
-	"github.com/unstale/unstale/internal/registry"
+	"github.com/unstale/unstale/internal/status"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // A served is a database as workers publish it.
@@ -34,15 +34,15 @@ func (w *ward) publish(s served) {
 	if s.source == "" {
 		s.source = w.source()
 	}
-	d := registry.Database{Source: s.source, Server: s.server, Schema: "shop", Names: []string{"zahraah:product:*"}}
-	lost := func(_ context.Context, had journal.Mark) (lost uint64, newest journal.Mark, err error) {
+	d := status.Database{Source: s.source, Server: s.server, Schema: "shop", Names: []string{"zahraah:product:*"}}
+	lost := func(_ context.Context, had store.Mark) (lost uint64, newest store.Mark, err error) {
 		if s.lastBatch < had.ID {
 			lost = had.ID
 		}
-		return lost, journal.Mark{ID: s.lastBatch}, nil
+		return lost, store.Mark{ID: s.lastBatch}, nil
 	}
 	// A worker that publishes the database again is known.
-	if _, _, err := registry.PostDatabase(w.t.Context(), w.exam.Redis.Board, d, d.Field(), lost); err != nil {
+	if _, _, err := status.PostDatabase(w.t.Context(), w.exam.Redis.Board, d, d.Field(), lost); err != nil {
 		w.t.Fatal(err)
 	}
 }

@@ -9,8 +9,8 @@ import (
 
 	"github.com/unstale/unstale/internal/capture"
 	"github.com/unstale/unstale/internal/keyspace"
-	"github.com/unstale/unstale/internal/look"
 	"github.com/unstale/unstale/internal/session"
+	"github.com/unstale/unstale/internal/status"
 	"github.com/unstale/unstale/invalidation"
 )
 
@@ -128,11 +128,11 @@ func (e *Exam) redis(n need) *keyspace.Nodes {
 }
 
 // looker reads what is going on as `unstale status` does, with Redis if it answers.
-func (e *Exam) looker() *look.Looker {
+func (e *Exam) looker() *status.Looker {
 	if e.reached[aRedis] != nil {
-		return look.New(e.MySQL, nil)
+		return status.New(e.MySQL, nil)
 	}
-	return look.New(e.MySQL, e.Redis)
+	return status.New(e.MySQL, e.Redis)
 }
 
 // lacks returns the reason why a check cannot be made and the fix, or nil.

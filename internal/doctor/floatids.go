@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/unstale/unstale/internal/journal"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/invalidation"
 )
 
@@ -27,7 +27,7 @@ func floatIDs(ctx context.Context, e *Exam) ([]Finding, error) {
 		began    = time.Now()
 		complete = true
 	)
-	visit := func(b journal.Batch, entries []journal.Entry) error {
+	visit := func(b store.Batch, entries []store.JournalEntry) error {
 		for i := range entries {
 			name, id := entries[i].Entity, entries[i].EntityID
 			switch {
@@ -42,7 +42,7 @@ func floatIDs(ctx context.Context, e *Exam) ([]Finding, error) {
 		}
 		return nil
 	}
-	err := journal.New(e.MySQL).ReadJournal(ctx, journal.JournalQuery{Since: floatsSince}, visit, func(journal.DamagedBatch) {})
+	err := store.NewJournal(e.MySQL).ReadJournal(ctx, store.JournalQuery{Since: floatsSince}, visit, func(store.DamagedBatch) {})
 	if err != nil && !errors.Is(err, errEnough) {
 		return nil, err
 	}

@@ -4,7 +4,7 @@ import (
 	"strings"
 
 	"github.com/unstale/unstale/internal/doctor"
-	"github.com/unstale/unstale/internal/journal"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // testFloatIDs plants IDs in the journal that a driver wrote as floats: of an entity with the type
@@ -21,12 +21,12 @@ func testFloatIDs(w *ward) {
 	if f := w.examine("float-ids"); len(f) != 1 || f[0].Severity != doctor.OK {
 		w.t.Errorf("an empty journal: %+v", f)
 	}
-	entries := []journal.Entry{{ID: 1, Entity: "product", EntityID: "4.2e1"}, {ID: 2, Entity: "order", EntityID: "7"}, {ID: 3, Entity: "order", EntityID: "8.0"}, {ID: 4, Entity: "version", EntityID: "1.10"}}
-	body, err := journal.EncodeEntries(entries)
+	entries := []store.JournalEntry{{ID: 1, Entity: "product", EntityID: "4.2e1"}, {ID: 2, Entity: "order", EntityID: "7"}, {ID: 3, Entity: "order", EntityID: "8.0"}, {ID: 4, Entity: "version", EntityID: "1.10"}}
+	body, err := store.EncodeEntries(entries)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if _, err := w.db.DB.ExecContext(w.t.Context(), "INSERT INTO shop.cache_outbox_journal (worker, row_count, map_version, hashes, body) VALUES ('web-1', 4, 'a', ?, ?)", journal.Hashes(entries), body); err != nil {
+	if _, err := w.db.DB.ExecContext(w.t.Context(), "INSERT INTO shop.cache_outbox_journal (worker, row_count, map_version, hashes, body) VALUES ('web-1', 4, 'a', ?, ?)", store.Hashes(entries), body); err != nil {
 		w.t.Fatal(err)
 	}
 	f := w.examine("float-ids")

@@ -6,12 +6,12 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/unstale/unstale/internal/operate"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // ids finds tables whose IDs run out because an insert has chosen a high one.
 func ids(ctx context.Context, e *Exam) (all []Finding, err error) {
-	tables, err := operate.NewOverview(e.MySQL).IDsLeft(ctx)
+	tables, err := store.NewOverview(e.MySQL).IDsLeft(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -21,7 +21,7 @@ func ids(ctx context.Context, e *Exam) (all []Finding, err error) {
 		case left == 0:
 			all = append(all, found(Critical, "table "+table+" has no ID left, so every insert into it fails (1467), and the write that the row belongs to fails with it",
 				"AUTO_INCREMENT of the table is at its end", cure))
-		case left < operate.FewIDs:
+		case left < store.FewIDs:
 			all = append(all, found(Warning, "an insert into table "+table+" has chosen a high ID, so its IDs run out", fmt.Sprintf("%d IDs are left", left), cure))
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/unstale/unstale/internal/lookups"
 	"github.com/unstale/unstale/internal/mysqlerr"
 	"github.com/unstale/unstale/internal/session"
 )
@@ -23,13 +22,13 @@ func lookupsRun(ctx context.Context, e *Exam) (all []Finding, err error) {
 	}
 	var unproven []error
 	for _, l := range list {
-		switch proof, err := lookups.Check(ctx, e.MySQL, l); {
+		switch proof, err := CheckLookup(ctx, e.MySQL, l); {
 		case ctx.Err() != nil:
 			return all, fmt.Errorf("from that of %s on: %w", l.Param, errors.Join(err, ctx.Err()))
 		case err != nil:
 			all = append(all, lookupFinding(l.Param, err, account))
 		case proof.Differs != "":
-			all = append(all, found(Critical, "the lookup of "+l.Param+" is right for one ID and wrong for several, so keys stay stale", proof.Differs, lookups.CureDiffers))
+			all = append(all, found(Critical, "the lookup of "+l.Param+" is right for one ID and wrong for several, so keys stay stale", proof.Differs, CureDiffers))
 		case proof.Unproven != "" && !l.Single:
 			unproven = append(unproven, fmt.Errorf("%s: %v", l.Param, proof))
 		}
@@ -44,7 +43,7 @@ func lookupsRun(ctx context.Context, e *Exam) (all []Finding, err error) {
 }
 
 func lookupFinding(param string, err error, account string) Finding {
-	cure := lookups.Cure(err)
+	cure := LookupCure(err)
 	switch n := mysqlerr.Number(err); {
 	case session.IsGrouping(err):
 		return found(Warning, "the next release refuses the lookup of "+param, err.Error(), cure)

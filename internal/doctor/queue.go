@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/mysqlerr"
-	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/session"
-	"github.com/unstale/unstale/internal/verdict"
+	"github.com/unstale/unstale/internal/status"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // stuckAge is the age of a waiting row from which a backlog is critical.
@@ -47,7 +47,7 @@ func queue(ctx context.Context, e *Exam) (all []Finding, err error) {
 		all = append(all, found(Warning, "a worker has fallen silent: it is frozen, was killed, or does not reach MySQL", heard(w),
 			"look at its process and its log; a signal that stops it, such as SIGTERM, has it say goodbye"))
 	}
-	if v.Level == verdict.Fresh {
+	if v.Level == status.Fresh {
 		all = append(all, well("%s; %s", v, last))
 	}
 	return all, nil
@@ -55,12 +55,12 @@ func queue(ctx context.Context, e *Exam) (all []Finding, err error) {
 
 // severityOf maps a cause of the overall status to a severity: by its level, unless the cause is
 // known to be less severe than that.
-func severityOf(c verdict.Cause, s operate.Status) Severity {
+func severityOf(c status.Cause, s store.Status) Severity {
 	switch c.Name {
 	case "paused", "healing", "delayed", "dead", "journal_damaged", "replay_broken", "sweeps_refused", "worker_outage", "sweeps":
 		return Warning
 	case "outage":
-		if c.Level != verdict.Stale {
+		if c.Level != status.Stale {
 			return Warning
 		}
 	case "backlog":
@@ -68,27 +68,27 @@ func severityOf(c verdict.Cause, s operate.Status) Severity {
 			return Warning
 		}
 	}
-	return map[verdict.Level]Severity{verdict.Fresh: Info, verdict.Unknown: Unknown, verdict.Stale: Critical}[c.Level]
+	return map[status.Level]Severity{status.Fresh: Info, status.Unknown: Unknown, status.Stale: Critical}[c.Level]
 }
 
 // silentWorkers returns workers with a recent record that neither run nor have stopped cleanly.
-func silentWorkers(all []operate.WorkerNote) (silent []operate.WorkerNote) {
+func silentWorkers(all []store.WorkerNote) (silent []store.WorkerNote) {
 	for _, w := range all {
-		if !w.Lives() && w.State != operate.WorkerStopped && w.Silent < recently {
+		if !w.Lives() && w.State != store.WorkerStopped && w.Silent < recently {
 			silent = append(silent, w)
 		}
 	}
 	return silent
 }
 
-func heard(w operate.WorkerNote) string {
+func heard(w store.WorkerNote) string {
 	return fmt.Sprintf("worker %s was last heard %s ago, %s", w.Name, w.Silent.Round(time.Second), w.State)
 }
 
 // exact returns a count that operate.Status may have cut.
 func exact(n int, singular string, plural ...string) string {
-	if n > operate.MaxExactCount {
-		return "more than " + count(operate.MaxExactCount, singular, plural...)
+	if n > store.MaxExactCount {
+		return "more than " + count(store.MaxExactCount, singular, plural...)
 	}
 	return count(n, singular, plural...)
 }
@@ -119,7 +119,7 @@ func runningMap(ctx context.Context, e *Exam) ([]Finding, error) {
 }
 
 // runningMaps returns the findings about the maps of running workers, or nothing if none runs.
-func runningMaps(version string, workers []operate.WorkerNote) (all []Finding) {
+func runningMaps(version string, workers []store.WorkerNote) (all []Finding) {
 	same := 0
 	for _, w := range workers {
 		switch {

@@ -9,8 +9,6 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/unstale/unstale/internal/acl"
 )
 
 // mostExcess is the number of commands that are listed by name.
@@ -128,7 +126,7 @@ func allowed(ctx context.Context, c *redis.Client, user string, commands []comma
 	var asked []*redis.Cmd
 	var names []string
 	for _, one := range commands {
-		if one.always || slices.Contains(acl.WorkerCommands, one.name) {
+		if one.always || slices.Contains(WorkerCommands, one.name) {
 			continue
 		}
 		args := []any{"acl", "dryrun", user}

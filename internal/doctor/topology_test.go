@@ -10,10 +10,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/unstale/unstale/internal/acl"
 	"github.com/unstale/unstale/internal/doctor"
 	"github.com/unstale/unstale/internal/keyspace"
-	"github.com/unstale/unstale/internal/review"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/protocol"
@@ -23,15 +21,15 @@ import (
 // topologyArgs are options of a healthy Redis.
 var topologyArgs = []string{"--maxmemory", "200mb", "--maxmemory-policy", "allkeys-lru", "--slowlog-log-slower-than", "10000000"}
 
-const auditRules = "reset on >secret -@all +ping +select +info +config|get +slowlog|get +acl|dryrun +acl|getuser +acl|users +command +get %R~unstale:beacon:* " + acl.ClusterRules
+const auditRules = "reset on >secret -@all +ping +select +info +config|get +slowlog|get +acl|dryrun +acl|getuser +acl|users +command +get %R~unstale:beacon:* " + doctor.ClusterRules
 
 // giveAccounts creates the accounts of a worker, an audit and a review on a node.
 func giveAccounts(t *testing.T, node *redis.Client) {
 	t.Helper()
 	for user, rules := range map[string]string{
-		worker: "reset " + workerRules(t) + " " + acl.ClusterRules, audit: auditRules,
+		worker: "reset " + workerRules(t) + " " + doctor.ClusterRules, audit: auditRules,
 		"default": noPublish,
-		"review":  "reset on >secret -@all +ping +select +info +scan +dbsize +pttl +memory|usage +type +object|freq +object|idletime %R~* " + acl.ClusterRules,
+		"review":  "reset on >secret -@all +ping +select +info +scan +dbsize +pttl +memory|usage +type +object|freq +object|idletime %R~* " + doctor.ClusterRules,
 	} {
 		setUser(t, node, user+" "+rules)
 	}
@@ -130,7 +128,7 @@ func TestCluster(t *testing.T) {
 		}
 	}
 	for _, node := range c.Direct[:3] {
-		setUser(t, node, "unstale_state reset on >secret -@all +ping +select +info +scan +pubsub|numsub "+acl.ClusterRules)
+		setUser(t, node, "unstale_state reset on >secret -@all +ping +select +info +scan +pubsub|numsub "+doctor.ClusterRules)
 	}
 	exam.State = openKeys(t, url("unstale_state")).Nodes
 	for _, master := range c.Nodes[:3] {
@@ -207,7 +205,7 @@ func TestCluster(t *testing.T) {
 // testWalkWithoutOne: a review reports the keys that it sees, and the master that it could not see.
 func testWalkWithoutOne(t *testing.T, k *keyspace.Keyspace, away string, keys int) {
 	t.Helper()
-	r := review.New(topologyMap(t), nil)
+	r := doctor.NewReview(topologyMap(t), nil)
 	w, err := k.Contents.Walk(context.WithoutCancel(t.Context()), 1_000_000, r.Note)
 	report := r.Report(w, err)
 	if err == nil || w.All || w.Seen < int64(keys) || w.Total < int64(keys) {

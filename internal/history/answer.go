@@ -7,15 +7,15 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/output"
-	"github.com/unstale/unstale/internal/sweeps"
-	"github.com/unstale/unstale/internal/verdict"
+	"github.com/unstale/unstale/internal/status"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // An Answer describes whether a key, or the keys of rows, are stale, and why.
 type Answer struct {
-	Level verdict.Level `json:"level"`
-	Text  string        `json:"text"`
-	Next  []string      `json:"next"` // what will happen; null: nothing is known to
+	Level status.Level `json:"level"`
+	Text  string       `json:"text"`
+	Next  []string     `json:"next"` // what will happen; null: nothing is known to
 }
 
 // answer returns the answer from the parts that are known.
@@ -30,26 +30,26 @@ func (f *Finding) answer(now time.Time) (a Answer) {
 }
 
 // ofRows answers for an entity, a trace or a row.
-func (f *Finding) ofRows(now time.Time) (verdict.Level, string) {
+func (f *Finding) ofRows(now time.Time) (status.Level, string) {
 	place := f.waits()
 	switch {
 	case f.PastErr != "" || f.PendingErr != "":
-		return verdict.Unknown, "Unknown: what happened to these rows cannot be read."
+		return status.Unknown, "Unknown: what happened to these rows cannot be read."
 	case len(f.Pending) > 0:
-		return verdict.Stale, "Its keys may be stale: " + where(&f.Pending[0], now) + others(len(f.Pending)-1) + "."
+		return status.Stale, "Its keys may be stale: " + where(&f.Pending[0], now) + others(len(f.Pending)-1) + "."
 	case place != "":
-		return verdict.Stale, fmt.Sprintf("Its keys may be stale: row %d is in %s.", f.Row, place)
+		return status.Stale, fmt.Sprintf("Its keys may be stale: row %d is in %s.", f.Row, place)
 	case len(f.Sweeps) > 0:
-		return verdict.Stale, "Its keys may be stale: " + sweeping(&f.Sweeps[0]) + " and is not finished."
+		return status.Stale, "Its keys may be stale: " + sweeping(&f.Sweeps[0]) + " and is not finished."
 	case f.unread() != "":
-		return verdict.Unknown, "Unknown: " + f.unread()
+		return status.Unknown, "Unknown: " + f.unread()
 	case len(f.Past.Found) == 0 && len(f.Scheduled)+len(f.Past.Waits) > 0:
-		return verdict.Unknown, "Unknown: such a row is scheduled, and the journal" + f.begins(now) + " has none."
+		return status.Unknown, "Unknown: such a row is scheduled, and the journal" + f.begins(now) + " has none."
 	case len(f.Past.Found) == 0:
-		return verdict.Unknown, "Nothing is known of such a row: none waits, and the journal" + f.begins(now) + " has none. If something changed, the write has inserted no row."
+		return status.Unknown, "Nothing is known of such a row: none waits, and the journal" + f.begins(now) + " has none. If something changed, the write has inserted no row."
 	}
 	last := &f.Past.Found[0]
-	return verdict.Fresh, "Not stale by its rows: the keys of all were unlinked, the last " + ago(last.SettledAt, now) + " ago, for " + rowName(last) + ". None waits."
+	return status.Fresh, "Not stale by its rows: the keys of all were unlinked, the last " + ago(last.SettledAt, now) + " ago, for " + rowName(last) + ". None waits."
 }
 
 // waits returns the table in which the row waits, or "". A row that is scheduled, or repeated by the
@@ -67,7 +67,7 @@ func (f *Finding) waits() string {
 }
 
 // ofKey answers for a key. It is not stale only if that is certain.
-func (f *Finding) ofKey(now time.Time) (verdict.Level, string) {
+func (f *Finding) ofKey(now time.Time) (status.Level, string) {
 	last, lastly := f.last(), ""
 	if last != nil {
 		lastly = " It was last unlinked " + ago(last.SettledAt, now) + " ago, for " + rowName(last) + "."
@@ -76,47 +76,47 @@ func (f *Finding) ofKey(now time.Time) (verdict.Level, string) {
 	if e.InRedis != nil && !*e.InRedis {
 		switch {
 		case last != nil:
-			return verdict.Fresh, "Not stale: Redis does not hold this key." + lastly
+			return status.Fresh, "Not stale: Redis does not hold this key." + lastly
 		case f.Past == nil:
-			return verdict.Fresh, "Not stale: Redis does not hold this key. Why it is gone is unknown, since the journal cannot be read."
+			return status.Fresh, "Not stale: Redis does not hold this key. Why it is gone is unknown, since the journal cannot be read."
 		}
-		return verdict.Fresh, "Not stale: Redis does not hold this key. The journal" + f.begins(now) + " has no invalidation of it: it has expired, was evicted by Redis, was deleted by others, or was never stored."
+		return status.Fresh, "Not stale: Redis does not hold this key. The journal" + f.begins(now) + " has no invalidation of it: it has expired, was evicted by Redis, was deleted by others, or was never stored."
 	}
 	before, unsure := f.older()
-	sweep := slices.IndexFunc(f.Sweeps, func(s sweeps.Sweep) bool { return e.BornAt == nil || f.gap.compare(*e.BornAt, s.RequestedAt) <= 0 })
+	sweep := slices.IndexFunc(f.Sweeps, func(s store.Sweep) bool { return e.BornAt == nil || f.gap.compare(*e.BornAt, s.RequestedAt) <= 0 })
 	switch {
 	case len(f.Pending) > 0 && f.Pending[0].May == "":
-		return verdict.Stale, "May be stale: " + where(&f.Pending[0], now) + " and has not unlinked it yet." + lastly
+		return status.Stale, "May be stale: " + where(&f.Pending[0], now) + " and has not unlinked it yet." + lastly
 	case len(f.Pending) > 0:
-		return verdict.Stale, "May be stale: " + where(&f.Pending[0], now) + " and may reach this key: " + f.Pending[0].May + "." + lastly
+		return status.Stale, "May be stale: " + where(&f.Pending[0], now) + " and may reach this key: " + f.Pending[0].May + "." + lastly
 	case sweep >= 0:
-		return verdict.Stale, "May be stale: " + sweeping(&f.Sweeps[sweep]) + " and is not finished." + lastly
+		return status.Stale, "May be stale: " + sweeping(&f.Sweeps[sweep]) + " and is not finished." + lastly
 	case e.InRedis == nil:
-		return verdict.Unknown, "Unknown: whether Redis holds the key cannot be read (" + output.Data(e.Unknown) + ")." + lastly
+		return status.Unknown, "Unknown: whether Redis holds the key cannot be read (" + output.Data(e.Unknown) + ")." + lastly
 	case f.differs() != nil:
-		return verdict.Stale, "Stale: this entry was loaded " + ago(*e.BornAt, now) + " ago and differs from the database. " + f.differs().Says
+		return status.Stale, "Stale: this entry was loaded " + ago(*e.BornAt, now) + " ago and differs from the database. " + f.differs().Says
 	case before != nil && before.BornAt != nil:
-		return verdict.Stale, "Stale: it was loaded " + ago(*e.BornAt, now) + " ago, before it was last invalidated." + lastly + " Either Redis has lost the delete, which workers repair, or a reader has stored it without a lease."
+		return status.Stale, "Stale: it was loaded " + ago(*e.BornAt, now) + " ago, before it was last invalidated." + lastly + " Either Redis has lost the delete, which workers repair, or a reader has stored it without a lease."
 	case before != nil:
-		return verdict.Stale, "May be stale: it was loaded " + ago(*e.BornAt, now) + " ago, before " + rowName(before) + " was done." + lastly
+		return status.Stale, "May be stale: it was loaded " + ago(*e.BornAt, now) + " ago, before " + rowName(before) + " was done." + lastly
 	case f.Past == nil || f.PendingErr != "":
-		return verdict.Unknown, "Unknown: when it was last invalidated cannot be read."
+		return status.Unknown, "Unknown: when it was last invalidated cannot be read."
 	case f.unread() != "":
-		return verdict.Unknown, "Unknown: " + f.unread() + lastly
+		return status.Unknown, "Unknown: " + f.unread() + lastly
 	case last == nil && f.Map == nil:
-		return verdict.Unknown, "Unknown: no row has named this key since the journal begins" + f.begins(now) + ". " + capital(f.noMap) + ": which rows reach the key is unknown."
+		return status.Unknown, "Unknown: no row has named this key since the journal begins" + f.begins(now) + ". " + capital(f.noMap) + ": which rows reach the key is unknown."
 	case len(f.Origins) == 0 && !f.Cut && last == nil && f.reach.member:
-		return verdict.Unknown, "Unknown: no entity of the map names this key, but it may belong to an index set or a tag of the map."
+		return status.Unknown, "Unknown: no entity of the map names this key, but it may belong to an index set or a tag of the map."
 	case len(f.Origins) == 0 && !f.Cut && last == nil:
-		return verdict.Unknown, "Nothing invalidates this key: no entity of the map reaches it, so writes leave it as it is until it expires."
+		return status.Unknown, "Nothing invalidates this key: no entity of the map reaches it, so writes leave it as it is until it expires."
 	case last == nil:
-		return verdict.Unknown, "No row has named this key since the journal begins" + f.begins(now) + ". If its data have changed since, the write has inserted no row."
+		return status.Unknown, "No row has named this key since the journal begins" + f.begins(now) + ". If its data have changed since, the write has inserted no row."
 	case e.BornAt == nil:
-		return verdict.Unknown, "Unknown: it is not an entry of package cache, so when its value was loaded is unknown." + lastly
+		return status.Unknown, "Unknown: it is not an entry of package cache, so when its value was loaded is unknown." + lastly
 	case unsure != nil:
-		return verdict.Unknown, "Unknown: whether it was loaded before " + rowName(unsure) + " was done is unknown, since the clocks of Redis and the database cannot be compared exactly enough." + lastly
+		return status.Unknown, "Unknown: whether it was loaded before " + rowName(unsure) + " was done is unknown, since the clocks of Redis and the database cannot be compared exactly enough." + lastly
 	}
-	return verdict.Fresh, "Not stale: it was loaded " + ago(*e.BornAt, now) + " ago, after it was last invalidated." + lastly
+	return status.Fresh, "Not stale: it was loaded " + ago(*e.BornAt, now) + " ago, after it was last invalidated." + lastly
 }
 
 // last returns the newest settlement that has unlinked the key, or nil. A row with only a pattern
@@ -251,7 +251,7 @@ func where(p *Waiting, now time.Time) string {
 }
 
 // sweeping describes a sweep that waits.
-func sweeping(s *sweeps.Sweep) string {
+func sweeping(s *store.Sweep) string {
 	says := "a sweep of " + output.Data(s.Name) + " was requested " + output.Span(s.Age()) + " ago"
 	if s.Attempts > 0 {
 		says += ", has failed (" + output.Data(s.Error) + ")"

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/unstale/unstale/internal/journal"
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/protocol"
 )
 
@@ -59,7 +59,7 @@ func (all *Past) AddEvictions(ctx context.Context, in Redis) {
 	err := in(func(redis *keyspace.Contents) error {
 		return redis.Reports(ctx, since.Add(-reportSlack), func(r protocol.Report, at time.Time) {
 			oldest = at
-			for _, w := range wanted[journal.EpochHash(r.Epoch)] {
+			for _, w := range wanted[store.EpochHash(r.Epoch)] {
 				w.note(r)
 			}
 			if r.Dropped > 0 {

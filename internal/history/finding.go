@@ -8,10 +8,9 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/keyspace"
-	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/session"
-	"github.com/unstale/unstale/internal/sweeps"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/protocol"
 )
@@ -58,9 +57,9 @@ type Finding struct {
 	clock   time.Time // of the database, before Past.Waits were read; zero: unknown
 
 	Pending    []Waiting
-	Scheduled  []Waiting      // not due
-	Sweeps     []sweeps.Sweep // requests that match the key, or that the rows made
-	More       bool           // other rows or sweeps may wait
+	Scheduled  []Waiting     // not due
+	Sweeps     []store.Sweep // requests that match the key, or that the rows made
+	More       bool          // other rows or sweeps may wait
 	PendingErr string
 
 	Entry *Entry // of the key
@@ -72,9 +71,9 @@ type Finding struct {
 	Acts   bool // dead letters can be retried, corrected and discarded here
 
 	noMap string
-	reach *reach         // of the key
-	gap   *clockGap      // nil: unknown
-	swept []sweeps.Sweep // all requests
+	reach *reach        // of the key
+	gap   *clockGap     // nil: unknown
+	swept []store.Sweep // all requests
 }
 
 // An Entry is the state of a key in Redis.
@@ -160,16 +159,16 @@ func (f *Finding) readPending(ctx context.Context, c *Finder) {
 		f.PendingErr = c.NoDB.Error()
 		return
 	}
-	q := operate.PendingQuery{Trace: f.Trace}
+	q := store.PendingQuery{Trace: f.Trace}
 	switch {
 	case f.Key != "":
 		q = f.reach.query()
 	case f.Entity != "":
-		q.Objects = []operate.Object{{Entity: f.Entity, ID: f.ID}}
+		q.Objects = []store.Object{{Entity: f.Entity, ID: f.ID}}
 	}
-	rows, more, err := operate.Pending(ctx, c.DB, q, searchedPending)
+	rows, more, err := store.Pending(ctx, c.DB, q, searchedPending)
 	if err == nil {
-		f.swept, err = sweeps.New(c.DB).All(ctx, searchedSweeps)
+		f.swept, err = store.NewSweeps(c.DB).All(ctx, searchedSweeps)
 	}
 	if err != nil {
 		f.PendingErr = session.Explain(err).Error()
@@ -195,7 +194,7 @@ func (f *Finding) readPending(ctx context.Context, c *Finder) {
 // pickSweeps picks the sweeps that wait and reach the key, or that the rows found made.
 func (f *Finding) pickSweeps() {
 	for _, s := range f.swept {
-		if f.Key != "" && (s.Name == f.Key || s.Kind == sweeps.SweepPattern && matches(s.Name, f.Key) || s.Kind == sweeps.SweepSet && f.reach.member) ||
+		if f.Key != "" && (s.Name == f.Key || s.Kind == store.SweepPattern && matches(s.Name, f.Key) || s.Kind == store.SweepSet && f.reach.member) ||
 			f.Key == "" && f.Past != nil && slices.ContainsFunc(f.Past.Found, func(m Settlement) bool {
 				return slices.Contains(m.Patterns, s.Name) || slices.Contains(m.Sets, s.Name)
 			}) {

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/unstale/unstale/internal/maintenance"
 	"github.com/unstale/unstale/internal/session"
-	"github.com/unstale/unstale/internal/shadow"
-	"github.com/unstale/unstale/internal/staleentries"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // An OldEntry is an old entry that a spot check or a shadow read found.
@@ -24,11 +24,11 @@ type OldEntry struct {
 
 // LatestOld returns the old entries that were found most recently, at most limit.
 func LatestOld(ctx context.Context, db *session.Sessions, limit int) ([]OldEntry, error) {
-	survivors, err := staleentries.New(db).Latest(ctx, limit)
+	survivors, err := store.NewStaleEntries(db).Latest(ctx, limit)
 	if err != nil {
 		return nil, err
 	}
-	differences, err := shadow.NewTable(db).Latest(ctx, limit)
+	differences, err := maintenance.NewShadowTable(db).Latest(ctx, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -37,11 +37,11 @@ func LatestOld(ctx context.Context, db *session.Sessions, limit int) ([]OldEntry
 
 // oldOf returns those of a key, at most limit.
 func oldOf(ctx context.Context, db *session.Sessions, key string, limit int) ([]OldEntry, error) {
-	survivors, err := staleentries.New(db).Of(ctx, key, limit)
+	survivors, err := store.NewStaleEntries(db).Of(ctx, key, limit)
 	if err != nil {
 		return nil, err
 	}
-	differences, err := shadow.NewTable(db).Of(ctx, key, limit)
+	differences, err := maintenance.NewShadowTable(db).Of(ctx, key, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +49,7 @@ func oldOf(ctx context.Context, db *session.Sessions, key string, limit int) ([]
 }
 
 // newOld merges what both kinds of checks found, the newest first.
-func newOld(survivors []staleentries.Entry, differences []shadow.Stored, limit int) []OldEntry {
+func newOld(survivors []store.StaleEntry, differences []maintenance.ShadowStored, limit int) []OldEntry {
 	list := []OldEntry{}
 	for _, e := range survivors {
 		list = append(list, newSurvivor(e))
@@ -61,7 +61,7 @@ func newOld(survivors []staleentries.Entry, differences []shadow.Stored, limit i
 	return list[:min(len(list), limit)]
 }
 
-func newSurvivor(e staleentries.Entry) OldEntry {
+func newSurvivor(e store.StaleEntry) OldEntry {
 	during, now := "", "It is still there."
 	if e.Held {
 		during = ", during a hold"
@@ -75,9 +75,9 @@ func newSurvivor(e staleentries.Entry) OldEntry {
 	}
 }
 
-func newDifference(d shadow.Stored) OldEntry {
+func newDifference(d maintenance.ShadowStored) OldEntry {
 	f := OldEntry{At: d.At, Key: d.Key, Tag: "old value", lease: d.Lease, Says: "The database has another value, although the key was unlinked."}
-	if d.Outcome == shadow.NoRow {
+	if d.Outcome == maintenance.NoRow {
 		f.Tag, f.Says = "forgotten row", "The database has another value, and no row has named the key since "+d.Lease.UTC().Format(time.DateTime)+" UTC."
 	}
 	if len(d.Entities) > 0 {

@@ -6,9 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/unstale/unstale/internal/journal"
-	"github.com/unstale/unstale/internal/operate"
 	"github.com/unstale/unstale/internal/session"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/invalidation"
 )
 
@@ -46,11 +45,11 @@ type Settlement struct {
 	EvictedBy      []Evictor `json:"evicted_by"`
 	EvictedUnknown string    `json:"evicted_unknown,omitempty"`
 
-	runs  []journal.Run // the messages
-	Least bool          `json:"-"` // processes have received more than they report
+	runs  []store.MessageRun // the messages
+	Least bool               `json:"-"` // processes have received more than they report
 }
 
-func newSettlement(b journal.Batch, e *journal.Entry) Settlement {
+func newSettlement(b store.Batch, e *store.JournalEntry) Settlement {
 	s := Settlement{
 		SettledAt: b.SettledAt, BornAt: b.BornAt(), Batch: b.ID, Worker: b.Worker, MapVersion: b.MapVersion, Row: e.ID,
 		Entity: e.Entity, EntityID: e.EntityID, Trace: e.Trace, Partial: e.Partial, Keys: orNone(e.Keys), Patterns: orNone(e.Patterns), Sets: orNone(e.Sets),
@@ -135,7 +134,7 @@ func ReadsOf(m *invalidation.Map, key string) (all []Read) {
 
 // A Query selects what to read. Its hooks are not used.
 type Query struct {
-	journal.JournalQuery
+	store.JournalQuery
 	Limit     int  // of settlements, the newest
 	Unsettled bool // rows that are not settled too, for names as well as for Row
 }
@@ -156,7 +155,7 @@ func Search(ctx context.Context, db *session.Sessions, q Query) (*Past, error) {
 				"workers summarize them: if that lasts, see whether one runs, and its log", batches))
 		}
 	}
-	err := journal.New(db).SearchJournal(ctx, q.JournalQuery, func(b journal.Batch, entries []journal.Entry) bool {
+	err := store.NewJournal(db).SearchJournal(ctx, q.JournalQuery, func(b store.Batch, entries []store.JournalEntry) bool {
 		for i := range slices.Backward(entries) {
 			if all.More = len(all.Found) == q.Limit; all.More {
 				return false
@@ -164,23 +163,23 @@ func Search(ctx context.Context, db *session.Sessions, q Query) (*Past, error) {
 			all.Found = append(all.Found, newSettlement(b, &entries[i]))
 		}
 		return true
-	}, func(b journal.DamagedBatch) { all.Damaged = append(all.Damaged, b.ID) })
+	}, func(b store.DamagedBatch) { all.Damaged = append(all.Damaged, b.ID) })
 	slices.Reverse(all.Found)
 	slices.Reverse(all.Damaged)
 	if err == nil && q.Key != "" {
 		all.addStale(ctx, db, q)
 	}
 	if err == nil && len(all.Found) == 0 {
-		all.Since, err = journal.New(db).JournalStart(ctx)
+		all.Since, err = store.NewJournal(db).JournalStart(ctx)
 	}
-	where := operate.WhereaboutsQuery{Row: q.Row}
+	where := store.WhereaboutsQuery{Row: q.Row}
 	if q.Unsettled {
 		where.Entity, where.EntityID, where.Trace = q.Entity, q.EntityID, q.Trace
 	}
-	if err != nil || where == (operate.WhereaboutsQuery{}) {
+	if err != nil || where == (store.WhereaboutsQuery{}) {
 		return all, err
 	}
-	list, err := operate.NewOrders(db).Whereabouts(ctx, where)
+	list, err := store.NewOrders(db).Whereabouts(ctx, where)
 	if session.MissingGrant(err) != "" || err != nil && q.Row == 0 && ctx.Err() == nil { // a scan may take too long
 		all.WaitsUnknown = true
 		all.Miss("which rows are not settled is unknown", err)

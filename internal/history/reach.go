@@ -4,7 +4,7 @@ import (
 	"slices"
 	"unicode/utf8"
 
-	"github.com/unstale/unstale/internal/operate"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/protocol"
 )
@@ -21,7 +21,7 @@ type reach struct {
 
 // A Waiting row reaches the key or, if May is set, may reach it for that reason.
 type Waiting struct {
-	operate.PendingRow
+	store.PendingRow
 	May string
 }
 
@@ -60,26 +60,26 @@ func (r *reach) linking(entity string) bool {
 }
 
 // query selects the rows that can reach the key.
-func (r *reach) query() (q operate.PendingQuery) {
+func (r *reach) query() (q store.PendingQuery) {
 	if r.m == nil || !r.all {
-		return operate.PendingQuery{All: true}
+		return store.PendingQuery{All: true}
 	}
-	q.Objects = []operate.Object{{Entity: invalidation.KeyEntity, ID: r.key}, {Entity: invalidation.PatternEntity}}
+	q.Objects = []store.Object{{Entity: invalidation.KeyEntity, ID: r.key}, {Entity: invalidation.PatternEntity}}
 	for _, o := range r.origins {
-		q.Objects = append(q.Objects, operate.Object{Entity: o.Entity, ID: o.ID})
+		q.Objects = append(q.Objects, store.Object{Entity: o.Entity, ID: o.ID})
 	}
 	q.Not = []string{invalidation.KeyEntity, invalidation.PatternEntity}
 	for _, entity := range r.m.Entities() {
 		q.Not = append(q.Not, entity)
 		if r.member && r.linking(entity) {
-			q.Objects = append(q.Objects, operate.Object{Entity: entity})
+			q.Objects = append(q.Objects, store.Object{Entity: entity})
 		}
 	}
 	return q
 }
 
 // of reports whether a row reaches the key, or may reach it, and then why that is not certain.
-func (r *reach) of(p *operate.PendingRow) (reaches bool, may string) {
+func (r *reach) of(p *store.PendingRow) (reaches bool, may string) {
 	switch p.Entity {
 	case invalidation.KeyEntity:
 		return p.EntityID == r.key, ""

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/session"
-	"github.com/unstale/unstale/internal/staleentries"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // A Stale is a stale entry of the key, as a spot check found it.
@@ -22,7 +22,7 @@ type Stale struct {
 
 // addStale adds the stale entries of the key, the newest last.
 func (p *Past) addStale(ctx context.Context, db *session.Sessions, q Query) {
-	list, err := staleentries.New(db).Of(ctx, q.Key, q.Limit)
+	list, err := store.NewStaleEntries(db).Of(ctx, q.Key, q.Limit)
 	if err != nil {
 		p.Miss("whether spot checks found stale entries of the key is unknown", err)
 		return

@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/unstale/unstale/internal/credentials"
 	"github.com/unstale/unstale/internal/redisclient"
-	"github.com/unstale/unstale/internal/tlserr"
 )
 
 // dialer connects within a time: with dial if it is given, which then handles TLS, else with TLS
@@ -32,7 +32,7 @@ func dialer(timeout time.Duration, dial dialFunc, config *tls.Config) dialFunc {
 		ctx, cancel := context.WithTimeout(ctx, timeout) // TLS' handshake included
 		defer cancel()
 		conn, err := dial(ctx, network, addr)
-		cure := tlserr.Cure(err, "REDIS_TLS_")
+		cure := credentials.TLSCure(err, "REDIS_TLS_")
 		var connect *net.OpError
 		switch { // Not wrapped: the client library would return the wrapped error alone.
 		case cure != "":

@@ -5,8 +5,6 @@ import (
 	"fmt"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/unstale/unstale/internal/match"
 )
 
 // An Estimate is the number of keys that patterns match, from a sample.
@@ -49,7 +47,7 @@ func (c *Contents) Estimate(ctx context.Context, patterns []string, sample int64
 }
 
 // estimate adds what one master has.
-func (c *Contents) estimate(ctx context.Context, master *redis.Client, m *match.Matcher, sample int64, e *Estimate) error {
+func (c *Contents) estimate(ctx context.Context, master *redis.Client, m *Matcher, sample int64, e *Estimate) error {
 	s := &scan{pace: c.budget.newPace()}
 	client := s.client(master.Options())
 	defer client.Close()

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/unstale/unstale/internal/tlserr"
+	"github.com/unstale/unstale/internal/credentials"
 )
 
 // refusals are the beginnings of the answers of a server that refuses a connection and hangs up: in
@@ -82,7 +82,7 @@ func (c *refusedConn) because(err error) error {
 	case c.answered:
 		return err
 	}
-	cure := tlserr.Cure(err, "REDIS_TLS_")
+	cure := credentials.TLSCure(err, "REDIS_TLS_")
 	if cure == "" && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)) {
 		cure = "the server closed a new connection: if its port is for TLS, use rediss:// or REDIS_TLS=true"
 		if _, secure := c.Conn.(*tls.Conn); secure {

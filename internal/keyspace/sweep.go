@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/unstale/unstale/internal/match"
 )
 
 // A SweepResult is the result of a sweep, up to its error if it has one.
@@ -94,7 +92,7 @@ func (s *Sweeper) Sweep(ctx context.Context, patterns []string, watch func(Progr
 // A sweep is one Sweep under way.
 type sweep struct {
 	sweeper *Sweeper
-	matcher *match.Matcher
+	matcher *Matcher
 	watch   func(Progress)
 
 	mu      sync.Mutex // of the fields below: masters are scanned in parallel
@@ -117,12 +115,12 @@ func newSweep(s *Sweeper, patterns []string, watch func(Progress)) *sweep {
 }
 
 // matcher reads patterns. One that is not a glob is left out, with the reason in its result.
-func matcher(patterns []PatternResult) *match.Matcher {
+func matcher(patterns []PatternResult) *Matcher {
 	texts := make([]string, len(patterns))
 	for i := range patterns {
 		texts[i] = patterns[i].Pattern
 	}
-	return match.New(texts, func(i int, err error) { patterns[i].Err = &Refusal{Key: texts[i], Err: err} })
+	return NewMatcher(texts, func(i int, err error) { patterns[i].Err = &Refusal{Key: texts[i], Err: err} })
 }
 
 // isIdle reports whether there is no pattern to sweep.

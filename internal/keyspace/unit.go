@@ -3,7 +3,6 @@ package keyspace
 import (
 	"strings"
 
-	"github.com/unstale/unstale/internal/match"
 	"github.com/unstale/unstale/protocol"
 )
 
@@ -22,7 +21,7 @@ func newUnit(index int, key string) unit {
 // found returns the unit to unlink for a name that a scan found: the key with its lease if the key
 // matches, even if only the lease exists. No pattern matches a tombstone, nor another of unstale's
 // own names, such as an index set that is being cleared.
-func found(m *match.Matcher, name string) (unit, bool) {
+func found(m *Matcher, name string) (unit, bool) {
 	if protocol.IsHoldKey(name) || strings.HasPrefix(name, protocol.Prefix) {
 		return unit{}, false
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/unstale/unstale/internal/tlserr"
+	"github.com/unstale/unstale/internal/credentials"
 	"github.com/unstale/unstale/protocol"
 )
 
@@ -85,7 +85,7 @@ func CheckState(ctx context.Context, client redis.UniversalClient) error {
 func StateFaults(ctx context.Context, node *redis.Client, channels ...string) []*StateFault {
 	address := Address(node)
 	unknown := func(err error) *StateFault {
-		return &StateFault{Address: address, Cure: cmp.Or(tlserr.Cure(err, ""), "the account needs "+StateRights), Err: err}
+		return &StateFault{Address: address, Cure: cmp.Or(credentials.TLSCure(err, ""), "the account needs "+StateRights), Err: err}
 	}
 	info, err := node.Info(ctx).Result()
 	if err != nil {

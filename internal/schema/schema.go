@@ -1,6 +1,9 @@
 // Package schema says which version of the outbox's tables this code is for, and which one a
 // database has. Package migrations changes it; a worker only looks, and so links nothing that
 // migrates.
+//
+// It also has what changes a schema beside a running shop: processes take turns, and a statement
+// that has to wait for a table lets through what has queued behind it.
 package schema
 
 import (

@@ -1,5 +1,6 @@
 // Package servers starts private MySQL, MariaDB, Redis and ZooKeeper servers as child processes,
-// for the demo, the benchmarks and the tests.
+// for the demo, the benchmarks and the tests. A [Link] between a program and a server can drop, delay
+// or cut connections.
 //
 // Guarantees:
 //

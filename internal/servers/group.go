@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-
-	"github.com/unstale/unstale/internal/port"
 )
 
 // GroupOptions configures a group of MySQL servers.
@@ -45,11 +43,11 @@ func StartGroup(ctx context.Context, o GroupOptions) (_ *Group, err error) {
 	}
 	seeds := make([]string, count)
 	for i := range seeds {
-		bus, err := port.Free()
+		bus, err := FreePort()
 		if err != nil {
 			return nil, err
 		}
-		seeds[i] = port.Address(bus)
+		seeds[i] = PortAddress(bus)
 	}
 	g := &Group{Nodes: make([]*MySQL, count)}
 	defer func() {

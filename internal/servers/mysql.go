@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
-
-	"github.com/unstale/unstale/internal/port"
 )
 
 // MySQLOptions configures a MySQL or MariaDB server.
@@ -55,7 +53,7 @@ func StartMySQL(ctx context.Context, o MySQLOptions) (*MySQL, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &MySQL{&Server{program: program, folder: folder, ports: port.Free}}
+	m := &MySQL{&Server{program: program, folder: folder, ports: FreePort}}
 	m.Server.command = func() *exec.Cmd {
 		cmd := program.command(m.args(o.Args)...)
 		cmd.Env = append(cmd.Environ(), o.Env...)

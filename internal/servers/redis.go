@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/unstale/unstale/internal/port"
 )
 
 // RedisOptions configures a Redis server.
@@ -45,7 +43,7 @@ func StartRedis(ctx context.Context, o RedisOptions) (*Redis, error) {
 			return nil, err
 		}
 	}
-	return startRedis(ctx, program, o, port.Free)
+	return startRedis(ctx, program, o, FreePort)
 }
 
 func startRedis(ctx context.Context, program *Program, o RedisOptions, ports func() (int, error)) (*Redis, error) {

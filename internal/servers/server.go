@@ -8,8 +8,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/unstale/unstale/internal/port"
 )
 
 const (
@@ -42,7 +40,7 @@ type Server struct {
 
 // Addr returns the TCP address, such as 127.0.0.1:24017. It does not change when the server
 // restarts.
-func (s *Server) Addr() string { return port.Address(s.port) }
+func (s *Server) Addr() string { return PortAddress(s.port) }
 
 // Port returns the TCP port.
 func (s *Server) Port() int { return s.port }
@@ -188,7 +186,7 @@ func (s *Server) run(ctx context.Context) error {
 		case <-c.exited:
 			log := tail(s.Log())
 			err := fmt.Errorf("start %s: %s ended (%v); its log ends with:\n%s", s.program.Kind, s.program.Path, c.err, log)
-			if port.Taken(s.port) || strings.Contains(log, "ddress already in use") {
+			if PortTaken(s.port) || strings.Contains(log, "ddress already in use") {
 				err = errors.Join(err, errPortTaken)
 			}
 			return err

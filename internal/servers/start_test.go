@@ -7,8 +7,6 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
-
-	"github.com/unstale/unstale/internal/port"
 )
 
 func TestFirstStartTakesAnotherPortWhenOneIsTaken(t *testing.T) {
@@ -28,7 +26,7 @@ func TestFirstStartTakesAnotherPortWhenOneIsTaken(t *testing.T) {
 		if tries == 1 {
 			return taken.Addr().(*net.TCPAddr).Port, nil
 		}
-		return port.Free()
+		return FreePort()
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -11,8 +11,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/unstale/unstale/internal/port"
 )
 
 // ZooKeeperOptions configures ZooKeeper servers.
@@ -108,7 +106,7 @@ func newZooKeeper(program *Program, o ZooKeeperOptions) (*ZooKeeper, error) {
 		z.Nodes = append(z.Nodes, n)
 		var ports [3]int
 		for p := range ports {
-			if ports[p], err = port.Free(); err != nil {
+			if ports[p], err = FreePort(); err != nil {
 				_ = z.Close()
 				return nil, err
 			}

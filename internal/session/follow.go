@@ -8,15 +8,14 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/unstale/unstale/internal/secretfile"
-	"github.com/unstale/unstale/internal/tlsfiles"
+	"github.com/unstale/unstale/internal/credentials"
 )
 
 // Follow makes each new connection of cfg read the user and the password from a file with a DSN,
 // unless that is "", and its certificates from other files: they can change while the process runs.
 // If any of the other files is given, connections use TLS. Errors name the file and not its
 // content.
-func Follow(cfg *mysql.Config, file string, certificates tlsfiles.Files) error {
+func Follow(cfg *mysql.Config, file string, certificates credentials.TLSFiles) error {
 	follow := func(_ context.Context, c *mysql.Config) error {
 		if err := readDSN(c, file); err != nil {
 			return err
@@ -33,7 +32,7 @@ func readDSN(c *mysql.Config, file string) error {
 	if file == "" {
 		return nil
 	}
-	dsn, err := secretfile.Read(file)
+	dsn, err := credentials.ReadSecret(file)
 	if err != nil {
 		return fmt.Errorf("read the mysql dsn: %w", err)
 	}
@@ -46,7 +45,7 @@ func readDSN(c *mysql.Config, file string) error {
 }
 
 // secure turns TLS on, with the files as they are now.
-func secure(c *mysql.Config, files tlsfiles.Files) (err error) {
+func secure(c *mysql.Config, files credentials.TLSFiles) (err error) {
 	if files.Given() {
 		if c.TLS, err = files.Config(c.TLS); err != nil {
 			return fmt.Errorf("TLS of mysql: %w", err)

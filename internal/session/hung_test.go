@@ -10,13 +10,11 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/unstale/unstale/internal/operate"
-	"github.com/unstale/unstale/internal/queue"
-	"github.com/unstale/unstale/internal/schema/schematest"
 	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/store"
-	"github.com/unstale/unstale/internal/store/storetest"
+	"github.com/unstale/unstale/internal/storetest"
+	"github.com/unstale/unstale/internal/storetest/schematest"
 	"github.com/unstale/unstale/internal/testenv"
 )
 
@@ -53,7 +51,7 @@ func TestACommitHangs(t *testing.T) {
 	release := testenv.HoldCommits(t, env.DB)
 	settled := make(chan error, 1)
 	go func() {
-		settled <- c.Settle(t.Context(), queue.Settlement{Done: []uint64{c.Rows[0].ID}, MapVersion: "v"})
+		settled <- c.Settle(t.Context(), store.Settlement{Done: []uint64{c.Rows[0].ID}, MapVersion: "v"})
 	}()
 	testenv.Eventually(t, "it hangs", func() bool { return s.Sessions.Hung() != nil })
 	err := <-settled
@@ -72,7 +70,7 @@ func TestACommitHangs(t *testing.T) {
 	}
 	release()
 	testenv.Eventually(t, "a status record commits", func() bool {
-		return s.Workers.NoteWorker(t.Context(), operate.WorkerNote{ID: "A", State: operate.WorkerWorking}) == nil
+		return s.Workers.NoteWorker(t.Context(), store.WorkerNote{ID: "A", State: store.WorkerWorking}) == nil
 	})
 	if err := s.Sessions.Hung(); err != nil {
 		t.Errorf("afterwards: %v", err)
@@ -87,7 +85,7 @@ func TestANoteHangs(t *testing.T) {
 	s := hasty(t, env.DSN)
 	release := testenv.HoldCommits(t, env.DB)
 	note := func() error {
-		return s.Workers.NoteWorker(t.Context(), operate.WorkerNote{ID: "A", State: operate.WorkerWorking})
+		return s.Workers.NoteWorker(t.Context(), store.WorkerNote{ID: "A", State: store.WorkerWorking})
 	}
 	for range 2 { // the first patience, and twice that
 		if err := note(); err == nil {
@@ -120,7 +118,7 @@ func TestAnAnswerIsNoHang(t *testing.T) {
 	if _, err := env.DB.Exec("DROP TABLE cache_outbox_workers"); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Workers.NoteWorker(t.Context(), operate.WorkerNote{ID: "A"}); !session.IsRefusal(err) {
+	if err := s.Workers.NoteWorker(t.Context(), store.WorkerNote{ID: "A"}); !session.IsRefusal(err) {
 		t.Errorf("note: %v", err)
 	}
 	if err := s.Sessions.Hung(); err != nil {
@@ -135,7 +133,7 @@ func TestAServerThatAnswersNothingDoesNotHang(t *testing.T) {
 	env := hangable(t)
 	s := hasty(t, env.DSN)
 	testenv.HoldCommits(t, env.DB)
-	_ = s.Workers.NoteWorker(t.Context(), operate.WorkerNote{ID: "A", State: operate.WorkerWorking}) // it hangs
+	_ = s.Workers.NoteWorker(t.Context(), store.WorkerNote{ID: "A", State: store.WorkerWorking}) // it hangs
 	testenv.Eventually(t, "it hangs", func() bool { return s.Sessions.Hung() != nil })
 	if s.Sessions.NoReply(&mysql.MySQLError{Number: 1205}); s.Sessions.Hung() == nil {
 		t.Error("the server has answered the read")
@@ -144,7 +142,7 @@ func TestAServerThatAnswersNothingDoesNotHang(t *testing.T) {
 		t.Error("the server has answered nothing")
 	}
 	testenv.Eventually(t, "it hangs again", func() bool {
-		_ = s.Workers.NoteWorker(t.Context(), operate.WorkerNote{ID: "A", State: operate.WorkerWorking})
+		_ = s.Workers.NoteWorker(t.Context(), store.WorkerNote{ID: "A", State: store.WorkerWorking})
 		return s.Sessions.Hung() != nil
 	})
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/unstale/unstale/internal/session"
-	"github.com/unstale/unstale/internal/store/storetest"
+	"github.com/unstale/unstale/internal/storetest"
 )
 
 // In this release, a lookup that ONLY_FULL_GROUP_BY refuses still runs, with the same result for

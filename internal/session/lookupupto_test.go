@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/unstale/unstale/internal/session"
-	"github.com/unstale/unstale/internal/store/storetest"
+	"github.com/unstale/unstale/internal/storetest"
 )
 
 // A lookup of several keys with a limit per key fails if one of them has more rows. Other lookups

@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/unstale/unstale/internal/journal"
-	"github.com/unstale/unstale/internal/queue"
-	"github.com/unstale/unstale/internal/store/storetest"
+	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/internal/storetest"
 )
 
 // If a server cannot prepare more statements, since its other clients use up the limit, it gets
@@ -26,8 +25,8 @@ func TestPassWithoutPreparedStatements(t *testing.T) {
 			t.Fatal(found, err)
 		}
 		c := storetest.Claim(t, s, storetest.Limits)
-		entries := []journal.Entry{{ID: c.Rows[0].ID, Entity: c.Rows[0].Entity, EntityID: c.Rows[0].EntityID}}
-		if err := c.Settle(t.Context(), queue.Settlement{Done: storetest.IDs(c.Rows), Journal: entries}); err != nil {
+		entries := []store.JournalEntry{{ID: c.Rows[0].ID, Entity: c.Rows[0].Entity, EntityID: c.Rows[0].EntityID}}
+		if err := c.Settle(t.Context(), store.Settlement{Done: storetest.IDs(c.Rows), Journal: entries}); err != nil {
 			t.Fatal(err)
 		}
 		n := executed(t, env.DB) - before

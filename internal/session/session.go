@@ -12,7 +12,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/unstale/unstale/internal/tlserr"
+	"github.com/unstale/unstale/internal/credentials"
 )
 
 // A session defines the settings that a pool pins in each of its sessions, regardless of the
@@ -164,7 +164,7 @@ func (p pinned) Connect(ctx context.Context) (driver.Conn, error) {
 		return nil, fmt.Errorf("%w in the handshake; if the server refuses the client's certificate, name one that it accepts in MYSQL_TLS_CERT_FILE", err)
 	}
 	if err != nil {
-		return nil, tlserr.WithCure(err, "MYSQL_TLS_")
+		return nil, credentials.WithTLSCure(err, "MYSQL_TLS_")
 	}
 	if err := p.pin(ctx, conn); err != nil {
 		_ = conn.Close() // err has the cause; a close error adds nothing

@@ -13,13 +13,10 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/unstale/unstale/internal/operate"
-	"github.com/unstale/unstale/internal/queue"
 	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/store"
-	"github.com/unstale/unstale/internal/store/storetest"
-	"github.com/unstale/unstale/internal/sweeps"
+	"github.com/unstale/unstale/internal/storetest"
 	"github.com/unstale/unstale/internal/testenv"
 )
 
@@ -148,10 +145,10 @@ func TestHostileServer(t *testing.T) {
 		}
 		return n
 	}
-	if err := s.Orders.As("me").Pause(t.Context(), operate.AnyPause, "", 0); err != nil || exists("cache_outbox_control") != 1 {
+	if err := s.Orders.As("me").Pause(t.Context(), store.AnyPause, "", 0); err != nil || exists("cache_outbox_control") != 1 {
 		t.Errorf("%v, %d pauses", err, exists("cache_outbox_control"))
 	}
-	if p, err := s.Orders.Resume(t.Context(), operate.AnyPause); p == nil || err != nil || exists("cache_outbox_control") != 0 {
+	if p, err := s.Orders.Resume(t.Context(), store.AnyPause); p == nil || err != nil || exists("cache_outbox_control") != 0 {
 		t.Errorf("%v, %v, %d pauses", p, err, exists("cache_outbox_control"))
 	}
 	storetest.Enqueue(t, s.Sessions.DB(), storetest.Products(250)...)
@@ -159,11 +156,11 @@ func TestHostileServer(t *testing.T) {
 		t.Errorf("%d rows", n)
 	}
 	c := storetest.Claim(t, s, storetest.Limits)
-	dead := make([]queue.DeadRow, len(c.Rows))
+	dead := make([]store.DeadRow, len(c.Rows))
 	for i, r := range c.Rows {
-		dead[i] = queue.DeadRow{ID: r.ID, Reason: "unknown_entity"}
+		dead[i] = store.DeadRow{ID: r.ID, Reason: "unknown_entity"}
 	}
-	if err := c.Settle(t.Context(), queue.Settlement{Dead: dead, Sweeps: []sweeps.Sweep{{Kind: sweeps.SweepPattern, Name: "a*"}}}); err != nil {
+	if err := c.Settle(t.Context(), store.Settlement{Dead: dead, Sweeps: []store.Sweep{{Kind: store.SweepPattern, Name: "a*"}}}); err != nil {
 		t.Fatal(err)
 	}
 	if n := exists("cache_outbox_dead"); n != 250 || exists("cache_outbox") != 0 {
@@ -173,7 +170,7 @@ func TestHostileServer(t *testing.T) {
 	if err != nil || len(requests) != 1 {
 		t.Fatal(requests, err)
 	}
-	if err := s.Sweeps.FinishSweeps(t.Context(), sweeps.Swept{Finished: requests}); err != nil || exists("cache_outbox_sweeps") != 0 {
+	if err := s.Sweeps.FinishSweeps(t.Context(), store.Swept{Finished: requests}); err != nil || exists("cache_outbox_sweeps") != 0 {
 		t.Errorf("%v, %d sweeps", err, exists("cache_outbox_sweeps"))
 	}
 	if lock, err := s.Sweeps.TrySweepLock(t.Context()); lock == nil || err != nil {
@@ -181,7 +178,7 @@ func TestHostileServer(t *testing.T) {
 	} else {
 		lock.Release()
 	}
-	if back, err := s.Orders.RetryDead(t.Context(), operate.DeadQuery{}, func(int) {}); err != nil || len(back) != 250 || exists("cache_outbox_delayed") != 250 {
+	if back, err := s.Orders.RetryDead(t.Context(), store.DeadQuery{}, func(int) {}); err != nil || len(back) != 250 || exists("cache_outbox_delayed") != 250 {
 		t.Errorf("%d back, %v", len(back), err)
 	}
 	if st, err := s.Overview.Status(t.Context()); err != nil || st.Delayed != 250 {
@@ -191,7 +188,7 @@ func TestHostileServer(t *testing.T) {
 	if _, err := env.DB.Exec("UPDATE cache_outbox_dead SET died_at = died_at - INTERVAL 1 HOUR"); err != nil {
 		t.Fatal(err)
 	}
-	if gone, err := s.Orders.DiscardDead(t.Context(), operate.DeadQuery{}, func(int) {}); err != nil || len(gone) != 250 || exists("cache_outbox_dead") != 0 {
+	if gone, err := s.Orders.DiscardDead(t.Context(), store.DeadQuery{}, func(int) {}); err != nil || len(gone) != 250 || exists("cache_outbox_dead") != 0 {
 		t.Errorf("%d discarded, %v", len(gone), err)
 	}
 }
@@ -217,8 +214,8 @@ func TestLockedTablesLeaveNoSession(t *testing.T) {
 	const waiting = "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND state LIKE 'Waiting for table%'"
 	for name, do := range map[string]func() error{
 		"status":  func() error { _, err := s.Overview.Status(t.Context()); return err },
-		"pause":   func() error { return s.Orders.As("me").Pause(t.Context(), operate.AnyPause, "", 0) },
-		"dead":    func() error { _, _, err := s.Orders.CountDead(t.Context(), operate.DeadQuery{}); return err },
+		"pause":   func() error { return s.Orders.As("me").Pause(t.Context(), store.AnyPause, "", 0) },
+		"dead":    func() error { _, _, err := s.Orders.CountDead(t.Context(), store.DeadQuery{}); return err },
 		"waiting": func() error { _, err := s.Queue.Waiting(t.Context()); return err },
 		"claim":   func() error { _, err := s.Queue.Claim(t.Context(), storetest.Limits); return err },
 		"migrate": func() error {

@@ -8,7 +8,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/unstale/unstale/internal/proxy"
+	"github.com/unstale/unstale/internal/servers"
 )
 
 // redisDial looks for an unavailable Redis, and sleeps for up to a second after its client is
@@ -26,7 +26,7 @@ func Main(m *testing.M, leaks ...string) {
 	}
 	if code == 0 {
 		known := []goleak.Option{goleak.IgnoreAnyFunction(redisDial)}
-		for _, function := range append(leaks, proxy.Leaks...) {
+		for _, function := range append(leaks, servers.LinkLeaks...) {
 			known = append(known, goleak.IgnoreAnyFunction(function))
 		}
 		if err := goleak.Find(known...); err != nil {

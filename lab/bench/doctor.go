@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/unstale/unstale/internal/doctor"
 	"github.com/unstale/unstale/internal/keyspace"
-	"github.com/unstale/unstale/internal/review"
 	"github.com/unstale/unstale/internal/sleep"
 	"github.com/unstale/unstale/invalidation"
 )
@@ -69,7 +69,7 @@ func doctorMode(ctx context.Context, cfg Config) (r *Report, err error) {
 
 // reviewAll makes a review and checks that it saw every key.
 func reviewAll(ctx context.Context, c *keyspace.Contents, m *invalidation.Map, keys int64) error {
-	r := review.New(m, nil)
+	r := doctor.NewReview(m, nil)
 	w, err := c.Walk(ctx, 2*keys, r.Note)
 	if err != nil {
 		return err

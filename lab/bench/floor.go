@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/unstale/unstale/internal/journal"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/protocol"
 )
 
@@ -64,7 +64,7 @@ func (f floorShop) carry(ctx context.Context, conn *sql.Conn, seq uint64) (n int
 	if err := f.apply(ctx, entries, seq); err != nil {
 		return 0, err
 	}
-	body, err := journal.EncodeEntries(entries)
+	body, err := store.EncodeEntries(entries)
 	if err != nil {
 		return 0, err
 	}
@@ -78,7 +78,7 @@ VALUES ('floor', ?, '', '', 0, ?, ?)`, len(entries), make([]byte, 4*len(entries)
 	return len(entries), tx.Commit()
 }
 
-func floorClaim(ctx context.Context, tx *sql.Tx) (entries []journal.Entry, ids string, err error) {
+func floorClaim(ctx context.Context, tx *sql.Tx) (entries []store.JournalEntry, ids string, err error) {
 	rows, err := tx.QueryContext(ctx, "SELECT id, entity, entity_id, trace FROM cache_outbox ORDER BY id LIMIT "+
 		strconv.Itoa(floorBatch)+" FOR UPDATE SKIP LOCKED")
 	if err != nil {
@@ -87,7 +87,7 @@ func floorClaim(ctx context.Context, tx *sql.Tx) (entries []journal.Entry, ids s
 	defer rows.Close()
 	var list strings.Builder
 	for rows.Next() {
-		var e journal.Entry
+		var e store.JournalEntry
 		if err := rows.Scan(&e.ID, &e.Entity, &e.EntityID, &e.Trace); err != nil {
 			return nil, "", err
 		}
@@ -101,7 +101,7 @@ func floorClaim(ctx context.Context, tx *sql.Tx) (entries []journal.Entry, ids s
 	return entries, list.String(), rows.Err()
 }
 
-func (f floorShop) apply(ctx context.Context, entries []journal.Entry, seq uint64) error {
+func (f floorShop) apply(ctx context.Context, entries []store.JournalEntry, seq uint64) error {
 	const part = 250 // keys of one UNLINK
 	replies, err := f.shop.Pipelined(ctx, func(p redis.Pipeliner) error {
 		keys := make([]string, 0, len(entries))

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/unstale/unstale/internal/journal"
 	"github.com/unstale/unstale/internal/store"
 )
 
@@ -95,8 +94,8 @@ func (b *historyBench) run(ctx context.Context, r *Report) error {
 	var floors []float64
 	for range b.cfg.Runs {
 		took, err := timed(func() error {
-			return b.store.Journal.ReadJournal(ctx, journal.JournalQuery{Entity: "product", EntityID: b.id(b.rows / 2)},
-				func(journal.Batch, []journal.Entry) error { return nil }, func(journal.DamagedBatch) {})
+			return b.store.Journal.ReadJournal(ctx, store.JournalQuery{Entity: "product", EntityID: b.id(b.rows / 2)},
+				func(store.Batch, []store.JournalEntry) error { return nil }, func(store.DamagedBatch) {})
 		})
 		if err != nil {
 			return err
@@ -111,7 +110,7 @@ func (b *historyBench) run(ctx context.Context, r *Report) error {
 // A historyKind is something that is searched for.
 type historyKind struct {
 	name  string
-	query journal.JournalQuery
+	query store.JournalQuery
 	hit   bool
 }
 
@@ -119,27 +118,27 @@ func (b *historyBench) kinds() []historyKind {
 	middle := b.rows / 2 / historyGap * historyGap // it has a pattern
 	key := func(i int) string { return b.entry(i).Keys[0] }
 	return []historyKind{
-		{"key_hit", journal.JournalQuery{Key: key(middle)}, true},
-		{"key_oldest", journal.JournalQuery{Key: key(1)}, true},
-		{"key_newest", journal.JournalQuery{Key: key(b.rows - 1)}, true},
-		{"key_miss", journal.JournalQuery{Key: key(2 * b.rows)}, false},
-		{"entity_hit", journal.JournalQuery{Entity: "product", EntityID: b.id(middle)}, true},
-		{"entity_miss", journal.JournalQuery{Entity: "product", EntityID: b.id(2 * b.rows)}, false},
-		{"trace_hit", journal.JournalQuery{Trace: b.entry(middle).Trace}, true},
-		{"trace_miss", journal.JournalQuery{Trace: "none"}, false},
-		{"row_hit", journal.JournalQuery{Row: uint64(middle) + 1}, true},
-		{"row_miss", journal.JournalQuery{Row: uint64(b.rows) + 1000}, false},
-		{"pattern_hit", journal.JournalQuery{Key: strings.TrimSuffix(b.entry(middle).Patterns[0], "*") + "x"}, true},
-		{"pattern_miss", journal.JournalQuery{Key: "zahraah:prod:category:none:list:x"}, false},
+		{"key_hit", store.JournalQuery{Key: key(middle)}, true},
+		{"key_oldest", store.JournalQuery{Key: key(1)}, true},
+		{"key_newest", store.JournalQuery{Key: key(b.rows - 1)}, true},
+		{"key_miss", store.JournalQuery{Key: key(2 * b.rows)}, false},
+		{"entity_hit", store.JournalQuery{Entity: "product", EntityID: b.id(middle)}, true},
+		{"entity_miss", store.JournalQuery{Entity: "product", EntityID: b.id(2 * b.rows)}, false},
+		{"trace_hit", store.JournalQuery{Trace: b.entry(middle).Trace}, true},
+		{"trace_miss", store.JournalQuery{Trace: "none"}, false},
+		{"row_hit", store.JournalQuery{Row: uint64(middle) + 1}, true},
+		{"row_miss", store.JournalQuery{Row: uint64(b.rows) + 1000}, false},
+		{"pattern_hit", store.JournalQuery{Key: strings.TrimSuffix(b.entry(middle).Patterns[0], "*") + "x"}, true},
+		{"pattern_miss", store.JournalQuery{Key: "zahraah:prod:category:none:list:x"}, false},
 	}
 }
 
 // search returns what "unstale history" does, with its limit.
-func (b *historyBench) search(ctx context.Context, q journal.JournalQuery) (found int, err error) {
-	err = b.store.Journal.SearchJournal(ctx, q, func(_ journal.Batch, entries []journal.Entry) bool {
+func (b *historyBench) search(ctx context.Context, q store.JournalQuery) (found int, err error) {
+	err = b.store.Journal.SearchJournal(ctx, q, func(_ store.Batch, entries []store.JournalEntry) bool {
 		found += len(entries)
 		return found < 100
-	}, func(journal.DamagedBatch) {})
+	}, func(store.DamagedBatch) {})
 	return found, err
 }
 
@@ -147,9 +146,9 @@ func (b *historyBench) id(i int) string { return fmt.Sprint(1_000_000 + i) }
 
 // entry returns a row's. Each has another id and another trace, three keys, and now and then a
 // pattern, each of which has a thousand rows in ten million.
-func (b *historyBench) entry(i int) journal.Entry {
+func (b *historyBench) entry(i int) store.JournalEntry {
 	id := b.id(i)
-	e := journal.Entry{
+	e := store.JournalEntry{
 		ID: uint64(i) + 1, Entity: "product", EntityID: id, Trace: fmt.Sprintf("%016x", uint64(i)*0x9e3779b97f4a7c15),
 		Keys: []string{"zahraah:prod:product:" + id, "zahraah:prod:product:" + id + ":reviews", "zahraah:prod:product:" + id + ":stock"},
 	}
@@ -170,18 +169,18 @@ func (b *historyBench) fill(ctx context.Context) error {
 		var values []string
 		var args []any
 		for at := from; at < min(from+historyPart, b.rows); at += b.batch {
-			entries := make([]journal.Entry, min(b.batch, b.rows-at))
+			entries := make([]store.JournalEntry, min(b.batch, b.rows-at))
 			hashes := make([]uint32, len(entries))
 			for i := range entries {
 				entries[i] = b.entry(at + i)
-				hashes[i] = journal.Hash(entries[i].Entity, entries[i].EntityID)
+				hashes[i] = store.Hash(entries[i].Entity, entries[i].EntityID)
 			}
 			slices.Sort(hashes)
 			var list []byte
 			for _, h := range hashes {
 				list = binary.BigEndian.AppendUint32(list, h)
 			}
-			body, err := journal.EncodeEntries(entries)
+			body, err := store.EncodeEntries(entries)
 			if err != nil {
 				return err
 			}

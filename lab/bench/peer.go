@@ -4,7 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 
-	"github.com/unstale/unstale/internal/journal"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/worker"
 )
 
@@ -37,7 +37,7 @@ func (g *Ground) ID(i int) string {
 // Invalidate unlinks the keys of some ids with their leases and publishes them, in one round trip:
 // the same commands as the floor's. Safe for concurrent use.
 func (g *Ground) Invalidate(ctx context.Context, ids ...string) error {
-	entries := make([]journal.Entry, len(ids))
+	entries := make([]store.JournalEntry, len(ids))
 	for i, id := range ids {
 		entries[i].Keys = []string{couponKey(id)}
 	}

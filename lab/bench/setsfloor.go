@@ -8,7 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/unstale/unstale/internal/journal"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/protocol"
 )
 
@@ -38,7 +38,7 @@ func (f setsFloor) drain(ctx context.Context) error {
 	}
 }
 
-func (f setsFloor) requests(ctx context.Context) (entries []journal.Entry, ids string, err error) {
+func (f setsFloor) requests(ctx context.Context) (entries []store.JournalEntry, ids string, err error) {
 	rows, err := f.shop.db.QueryContext(ctx, "SELECT id, name FROM cache_outbox_sweeps ORDER BY id LIMIT "+strconv.Itoa(floorSetBatch))
 	if err != nil {
 		return nil, "", err
@@ -51,13 +51,13 @@ func (f setsFloor) requests(ctx context.Context) (entries []journal.Entry, ids s
 		if err := rows.Scan(&id, &name); err != nil {
 			return nil, "", err
 		}
-		entries = append(entries, journal.Entry{ID: id, Sets: []string{name}})
+		entries = append(entries, store.JournalEntry{ID: id, Sets: []string{name}})
 		list = append(list, strconv.FormatUint(id, 10))
 	}
 	return entries, strings.Join(list, ","), rows.Err()
 }
 
-func (f setsFloor) take(ctx context.Context, entries []journal.Entry, seq uint64) error {
+func (f setsFloor) take(ctx context.Context, entries []store.JournalEntry, seq uint64) error {
 	private := make([]string, len(entries))
 	members := make([]*redis.StringSliceCmd, len(entries))
 	_, err := f.shop.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -94,8 +94,8 @@ func (f setsFloor) take(ctx context.Context, entries []journal.Entry, seq uint64
 	return err
 }
 
-func (f setsFloor) note(ctx context.Context, entries []journal.Entry, ids string) error {
-	body, err := journal.EncodeEntries(entries)
+func (f setsFloor) note(ctx context.Context, entries []store.JournalEntry, ids string) error {
+	body, err := store.EncodeEntries(entries)
 	if err != nil {
 		return err
 	}

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/unstale/unstale/internal/proxy"
+	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/internal/sleep"
 	"github.com/unstale/unstale/lab/rig"
 )
@@ -21,10 +21,10 @@ type fault struct {
 var faults = []fault{
 	{"mysql killed", 0, time.Second, killMySQL},
 	{"mysql killed", 0, 2 * time.Second, killMySQL},
-	{"mysql cut", 0, time.Second, onMySQL(func(l *proxy.Link) error { l.Close(); return nil }, (*proxy.Link).Open)},
-	{"mysql swallowed", time.Second, 5 * time.Second, onMySQL((*proxy.Link).Swallow, nil)},
-	{"mysql slow", time.Second, 3 * time.Second, onMySQL(func(l *proxy.Link) error { return l.Slow(300) }, nil)},
-	{"mysql torn", time.Second, 2 * time.Second, onMySQL(func(l *proxy.Link) error { return l.Tear(700) }, nil)},
+	{"mysql cut", 0, time.Second, onMySQL(func(l *servers.Link) error { l.Close(); return nil }, (*servers.Link).Open)},
+	{"mysql swallowed", time.Second, 5 * time.Second, onMySQL((*servers.Link).Swallow, nil)},
+	{"mysql slow", time.Second, 3 * time.Second, onMySQL(func(l *servers.Link) error { return l.Slow(300) }, nil)},
+	{"mysql torn", time.Second, 2 * time.Second, onMySQL(func(l *servers.Link) error { return l.Tear(700) }, nil)},
 	{"table locked", time.Second, 3 * time.Second, lockTable},
 	{"commits hang", time.Second, 4 * time.Second, holdCommits},
 	{diskFull, time.Second, 4 * time.Second, fillDisk},
@@ -33,10 +33,10 @@ var faults = []fault{
 	{"redis killed, old snapshot", 500 * time.Millisecond, 3 * time.Second, killRedis(old)},
 	{"redis failed over, lagging", 300 * time.Millisecond, 2 * time.Second, failOver(false)},
 	{"redis failed over, lagging, old master at work", 300 * time.Millisecond, 2 * time.Second, failOver(true)},
-	{"redis cut", 0, time.Second, onRedis(func(l *proxy.Link) error { l.Close(); return nil }, (*proxy.Link).Open)},
-	{"redis swallowed", time.Second, 3 * time.Second, onRedis((*proxy.Link).Swallow, nil)},
-	{"redis slow", time.Second, 3 * time.Second, onRedis(func(l *proxy.Link) error { return l.Slow(250) }, nil)},
-	{"redis torn", time.Second, 2 * time.Second, onRedis(func(l *proxy.Link) error { return l.Tear(300) }, nil)},
+	{"redis cut", 0, time.Second, onRedis(func(l *servers.Link) error { l.Close(); return nil }, (*servers.Link).Open)},
+	{"redis swallowed", time.Second, 3 * time.Second, onRedis((*servers.Link).Swallow, nil)},
+	{"redis slow", time.Second, 3 * time.Second, onRedis(func(l *servers.Link) error { return l.Slow(250) }, nil)},
+	{"redis torn", time.Second, 2 * time.Second, onRedis(func(l *servers.Link) error { return l.Tear(300) }, nil)},
 	{"redis full", time.Second, 2 * time.Second, fillRedis},
 	{"redis clock ahead", time.Second, 3 * time.Second, setClock(+1)},
 	{"redis clock back", time.Second, 3 * time.Second, setClock(-1)},
@@ -52,19 +52,19 @@ func (s *stage) deck() []fault {
 }
 
 // onMySQL and onRedis disturb a link of the workers. Nil heals by ending every disturbance.
-func onMySQL(disturb, repair func(*proxy.Link) error) func(context.Context, *stage, time.Duration) error {
+func onMySQL(disturb, repair func(*servers.Link) error) func(context.Context, *stage, time.Duration) error {
 	return func(ctx context.Context, s *stage, hold time.Duration) error {
 		return onLink(ctx, s.toMySQL, hold, disturb, repair)
 	}
 }
 
-func onRedis(disturb, repair func(*proxy.Link) error) func(context.Context, *stage, time.Duration) error {
+func onRedis(disturb, repair func(*servers.Link) error) func(context.Context, *stage, time.Duration) error {
 	return func(ctx context.Context, s *stage, hold time.Duration) error {
 		return onLink(ctx, s.toRedis, hold, disturb, repair)
 	}
 }
 
-func onLink(ctx context.Context, l *proxy.Link, hold time.Duration, disturb, repair func(*proxy.Link) error) error {
+func onLink(ctx context.Context, l *servers.Link, hold time.Duration, disturb, repair func(*servers.Link) error) error {
 	if err := disturb(l); err != nil {
 		return err
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/unstale/unstale/internal/clock"
-	"github.com/unstale/unstale/internal/proxy"
 	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/lab/rig"
 )
@@ -27,8 +26,8 @@ type stage struct {
 	disk      *servers.Disk // of the binary log; nil: that of the data
 	diskError error         // why
 
-	toMySQL, toRedis *proxy.Link // of the workers
-	toMaster         *proxy.Link // of the replica
+	toMySQL, toRedis *servers.Link // of the workers
+	toMaster         *servers.Link // of the replica
 
 	remap func(text string) error // gives the workers a map
 
@@ -87,13 +86,13 @@ func newStage(ctx context.Context, flavor servers.Kind, dir string) (s *stage, e
 			return s, err
 		}
 	}
-	if s.toMySQL, err = proxy.New("mysql", s.mysql.Addr()); err != nil {
+	if s.toMySQL, err = servers.NewLink("mysql", s.mysql.Addr()); err != nil {
 		return s, err
 	}
-	if s.toRedis, err = proxy.New("redis", s.redis[0].Server.Addr()); err != nil {
+	if s.toRedis, err = servers.NewLink("redis", s.redis[0].Server.Addr()); err != nil {
 		return s, err
 	}
-	if s.toMaster, err = proxy.New("replication", s.redis[0].Server.Addr()); err != nil {
+	if s.toMaster, err = servers.NewLink("replication", s.redis[0].Server.Addr()); err != nil {
 		return s, err
 	}
 	return s, s.redis[1].Follow(ctx, s.toMaster.Addr())
@@ -127,7 +126,7 @@ func (s *stage) prepare(ctx context.Context) error {
 
 func (s *stage) close() error {
 	var errs []error
-	for _, l := range []*proxy.Link{s.toMySQL, s.toRedis, s.toMaster} {
+	for _, l := range []*servers.Link{s.toMySQL, s.toRedis, s.toMaster} {
 		if l != nil {
 			l.Close()
 		}

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/unstale/unstale/internal/minutes"
 	"github.com/unstale/unstale/internal/sleep"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // Nines are the invalidations of the load, and what spot checks found, from the tables that
@@ -39,7 +39,7 @@ func (s readerScenes) countNines(ctx context.Context) error {
 	return s.p.demo.steps.run("waiting for spot checks of that load", func() (string, error) {
 		until := time.Now().Add(checksLimit)
 		for {
-			figures, err := minutes.Read(ctx, s.p.demo.store.Sessions)
+			figures, err := store.ReadFigures(ctx, s.p.demo.store.Sessions)
 			if err != nil {
 				return "", err
 			}
@@ -58,7 +58,7 @@ func (s readerScenes) countNines(ctx context.Context) error {
 	})
 }
 
-func (s readerScenes) judgeNines(w *minutes.Window) {
+func (s readerScenes) judgeNines(w *store.Window) {
 	changes := 0
 	for _, r := range s.p.report.Readers {
 		changes += r.Changes + 1 // and the arranged one

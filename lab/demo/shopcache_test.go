@@ -5,7 +5,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/unstale/unstale/internal/mapnames"
+	"github.com/unstale/unstale/internal/maptool"
 	"github.com/unstale/unstale/invalidation"
 )
 
@@ -25,7 +25,7 @@ func TestShopcacheIsUpToDate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := mapnames.Go(mapnames.Of(m), "shopcache", "mapping.yaml")
+	want, err := maptool.GenerateGo(maptool.NamesOf(m), "shopcache", "mapping.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/unstale/unstale/internal/port"
+	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/internal/sleep"
 )
 
@@ -57,7 +57,7 @@ func StartCluster(ctx context.Context, library string) (c *Cluster, err error) {
 
 // add starts a node, gives it its slots, and introduces it to the first one.
 func (c *Cluster) add(ctx context.Context, i int, library string) error {
-	bus, err := port.Free()
+	bus, err := servers.FreePort()
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/unstale/unstale/internal/proxy"
+	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/lab/rig"
 )
 
@@ -67,7 +67,7 @@ func (t *turn) promoteSpare(ctx context.Context) error {
 
 // pointWorkers leads the links to the master.
 func (t *turn) pointWorkers() error {
-	for _, link := range []*proxy.Link{t.stage.toRedis, t.stage.toHear} {
+	for _, link := range []*servers.Link{t.stage.toRedis, t.stage.toHear} {
 		if err := link.Point(t.stage.redis.Server.Addr()); err != nil {
 			return err
 		}

@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/unstale/unstale/internal/proxy"
+	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/lab/rig"
 	"github.com/unstale/unstale/outbox"
 	"github.com/unstale/unstale/protocol"
@@ -157,7 +157,7 @@ func failOver(ctx context.Context, t *turn) error {
 		return err
 	}
 	s.redis, s.spare = s.spare, s.redis
-	for _, link := range []*proxy.Link{s.toRedis, s.toHear} {
+	for _, link := range []*servers.Link{s.toRedis, s.toHear} {
 		if err := link.Point(s.redis.Server.Addr()); err != nil {
 			return err
 		}

@@ -13,7 +13,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/unstale/unstale/internal/clock"
-	"github.com/unstale/unstale/internal/proxy"
 	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/lab/rig"
 	"github.com/unstale/unstale/protocol"
@@ -34,9 +33,9 @@ type stage struct {
 	spare   *rig.Node    // to be its replica
 	cluster *rig.Cluster // in place of these and of links
 	client  redis.UniversalClient
-	toRedis *proxy.Link // for all connections that must follow a failover
-	toHear  *proxy.Link // of the readers' subscriptions
-	toSpare *proxy.Link // of replication
+	toRedis *servers.Link // for all connections that must follow a failover
+	toHear  *servers.Link // of the readers' subscriptions
+	toSpare *servers.Link // of replication
 	fleet   *rig.Fleet
 	sources []string
 }
@@ -103,8 +102,8 @@ func (s *stage) startRedis(ctx context.Context, cfg Config, dir string) (err err
 			return err
 		}
 	}
-	for name, link := range map[string]**proxy.Link{"redis": &s.toRedis, "subscriptions": &s.toHear, "replication": &s.toSpare} {
-		if *link, err = proxy.New(name, s.redis.Server.Addr()); err != nil {
+	for name, link := range map[string]**servers.Link{"redis": &s.toRedis, "subscriptions": &s.toHear, "replication": &s.toSpare} {
+		if *link, err = servers.NewLink(name, s.redis.Server.Addr()); err != nil {
 			return err
 		}
 	}
@@ -199,7 +198,7 @@ func (s *stage) close() error {
 	if s.fleet != nil {
 		s.fleet.KillAll()
 	}
-	for _, link := range []*proxy.Link{s.toRedis, s.toHear, s.toSpare} {
+	for _, link := range []*servers.Link{s.toRedis, s.toHear, s.toSpare} {
 		if link != nil {
 			link.Close()
 		}

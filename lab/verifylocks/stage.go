@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/unstale/unstale/internal/clock"
-	"github.com/unstale/unstale/internal/proxy"
 	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/lab/rig"
 	"github.com/unstale/unstale/migrations"
@@ -29,14 +28,14 @@ type stage struct {
 
 	redis   *rig.Node      // the master
 	spare   *rig.Node      // to be its replica
-	toRedis *proxy.Link    // of holders that must follow a failover
-	toSpare *proxy.Link    // of replication
+	toRedis *servers.Link  // of holders that must follow a failover
+	toSpare *servers.Link  // of replication
 	jumping *servers.Redis // for the phase that sets clocks
 
 	redlock []*servers.Redis
 
 	ensemble   *servers.ZooKeeper
-	toEnsemble []*proxy.Link // of the first holder, one for each server
+	toEnsemble []*servers.Link // of the first holder, one for each server
 
 	clocks map[string][]*clock.File // of the servers of a backend, those that can be set
 }
@@ -162,8 +161,8 @@ func (s *stage) startZooKeeper(ctx context.Context, dir, library string) error {
 	return nil
 }
 
-func (s *stage) link(name, addr string) (*proxy.Link, error) {
-	link, err := proxy.New(name, addr)
+func (s *stage) link(name, addr string) (*servers.Link, error) {
+	link, err := servers.NewLink(name, addr)
 	if err == nil {
 		s.closes = append(s.closes, func() error { link.Close(); return nil })
 	}

@@ -10,8 +10,8 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/unstale/unstale/internal/locking"
 	"github.com/unstale/unstale/lock"
+	"github.com/unstale/unstale/lock/internal/locking"
 )
 
 // Backend is the lock.Backend of one ensemble. Each Locker has its own ZooKeeper session, opened at

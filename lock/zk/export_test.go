@@ -1,6 +1,6 @@
 package zk
 
-import "github.com/unstale/unstale/internal/locking"
+import "github.com/unstale/unstale/lock/internal/locking"
 
 // ServerOf returns the address of the server that a Service has its session with.
 func ServerOf(s locking.Service) string {

@@ -10,11 +10,11 @@ import (
 
 	library "github.com/go-zookeeper/zk"
 
-	"github.com/unstale/unstale/internal/locking"
-	"github.com/unstale/unstale/internal/locktest"
 	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/lock"
+	"github.com/unstale/unstale/lock/internal/locking"
+	"github.com/unstale/unstale/lock/internal/locktest"
 	"github.com/unstale/unstale/lock/zk"
 )
 

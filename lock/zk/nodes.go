@@ -4,7 +4,7 @@ import (
 	"net/url"
 	"strconv"
 
-	"github.com/unstale/unstale/internal/locking"
+	"github.com/unstale/unstale/lock/internal/locking"
 )
 
 // nodeName returns the name of a lock's node: the lock's own, with escapes for every byte that a

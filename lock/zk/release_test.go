@@ -3,7 +3,7 @@ package zk_test
 import (
 	"testing"
 
-	"github.com/unstale/unstale/internal/locktest"
+	"github.com/unstale/unstale/lock/internal/locktest"
 )
 
 // A section whose release gets no answer has done its work, and Do returns what it returned.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/unstale/unstale/internal/locking"
+	"github.com/unstale/unstale/lock/internal/locking"
 )
 
 // A service is a Backend at work.

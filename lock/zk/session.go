@@ -14,8 +14,8 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/unstale/unstale/internal/locking"
-	"github.com/unstale/unstale/internal/tlserr"
+	"github.com/unstale/unstale/internal/credentials"
+	"github.com/unstale/unstale/lock/internal/locking"
 )
 
 // pauseTime is how long a call that has failed waits before it is repeated.
@@ -90,7 +90,7 @@ func (s *session) dial(network, address string, timeout time.Duration) (net.Conn
 	defer s.mu.Unlock()
 	if err != nil {
 		if s.life.Err() == nil {
-			s.problem = tlserr.WithCure(err, "")
+			s.problem = credentials.WithTLSCure(err, "")
 		}
 		return nil, err
 	}

@@ -3,8 +3,8 @@ package zk_test
 import (
 	"context"
 
-	"github.com/unstale/unstale/internal/locking"
 	"github.com/unstale/unstale/lock"
+	"github.com/unstale/unstale/lock/internal/locking"
 	"github.com/unstale/unstale/lock/zk"
 )
 

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/unstale/unstale/internal/locktest"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/lock"
+	"github.com/unstale/unstale/lock/internal/locktest"
 	"github.com/unstale/unstale/lock/zk"
 )
 

@@ -17,9 +17,9 @@ import (
 
 	library "github.com/go-zookeeper/zk"
 
-	"github.com/unstale/unstale/internal/locktest"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/lock"
+	"github.com/unstale/unstale/lock/internal/locktest"
 	"github.com/unstale/unstale/lock/zk"
 )
 

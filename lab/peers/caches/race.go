@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/unstale/unstale/internal/proxy"
+	"github.com/unstale/unstale/internal/servers"
 )
 
 // heardWithin is how long a process may return an old value from its memory before it counts as not
@@ -46,18 +46,18 @@ var races = []race{
 		}},
 	{"memory", "a process has the old value in memory; commit; deletion in another process", remembers,
 		func(ctx context.Context, t *trial) error {
-			return t.inMemory(ctx, func(*proxy.Link) error { return t.invalidate(ctx, t.way()) })
+			return t.inMemory(ctx, func(*servers.Link) error { return t.invalidate(ctx, t.way()) })
 		}},
 	{"memory, cut", "the same, while its connections to Redis are cut", remembers,
 		func(ctx context.Context, t *trial) error {
-			return t.inMemory(ctx, func(l *proxy.Link) error {
+			return t.inMemory(ctx, func(l *servers.Link) error {
 				l.Close()
 				return errors.Join(t.invalidate(ctx, t.way()), l.Open(), t.connected(ctx, t.open[0]))
 			})
 		}},
 	{"memory, redis empty", "the same, and Redis is killed and comes back empty before the commit", remembers,
 		func(ctx context.Context, t *trial) error {
-			return t.inMemory(ctx, func(*proxy.Link) error { return t.restart(ctx, t.way()) })
+			return t.inMemory(ctx, func(*servers.Link) error { return t.restart(ctx, t.way()) })
 		}},
 	{"died", "the application commits and dies before it deletes anything", every,
 		func(ctx context.Context, t *trial) error { return t.died(ctx) }},

@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/unstale/unstale/internal/proxy"
+	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/outbox"
 )
 
@@ -155,8 +155,8 @@ func (t *trial) inFlight(ctx context.Context, between func() error) error {
 
 // inMemory runs between while a process has the old value in memory, and checks whether the process
 // notices.
-func (t *trial) inMemory(ctx context.Context, between func(*proxy.Link) error) error {
-	link, err := proxy.New("redis", t.redis.Addr())
+func (t *trial) inMemory(ctx context.Context, between func(*servers.Link) error) error {
+	link, err := servers.NewLink("redis", t.redis.Addr())
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,106 @@
+package doctor
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/invalidation"
+	"github.com/unstale/unstale/protocol"
+)
+
+// names are the names that a map makes.
+type names struct {
+	globs      []string
+	sets, hold bool
+}
+
+func ruleNamesOf(m *invalidation.Map) (n names) {
+	for _, name := range m.Names() {
+		n.globs = append(n.globs, name.Glob)
+		n.sets = n.sets || name.Kind == invalidation.KindSet
+		n.hold = n.hold || name.Hold > 0 && name.Kind != invalidation.KindPattern
+	}
+	if n.sets { // their members
+		n.globs = append(n.globs, m.Reads().Globs(invalidation.KindKey)...)
+	}
+	return n
+}
+
+// workerRules returns the key patterns of a worker.
+func (n names) workerRules() []string {
+	rules := patterns(n.globs)
+	for _, rule := range strings.Fields(keyspace.BoardRules) {
+		if strings.HasPrefix(rule, "~") {
+			rules = append(rules, rule)
+		}
+	}
+	rules = append(rules, "~"+protocol.BeaconPrefix+"*", "~"+protocol.LeasePrefix+"*")
+	if n.hold {
+		rules = append(rules, "~"+protocol.HoldPrefix+"*")
+	}
+	if n.sets {
+		rules = append(rules, "~"+protocol.SetPrefix+"*")
+	}
+	return rules
+}
+
+// readerRules returns the key patterns of a reader: of the reads, or without that section of all
+// keys that the map makes.
+func readerRules(m *invalidation.Map) []string {
+	globs := append(m.Reads().Globs(invalidation.KindKey), m.Reads().Globs(invalidation.KindStamp)...)
+	if len(globs) == 0 {
+		for _, name := range m.Names() {
+			if name.Kind != invalidation.KindSet {
+				globs = append(globs, name.Glob)
+			}
+		}
+	}
+	return append(patterns(globs), "~"+protocol.LeasePrefix+"*", "~"+protocol.HoldPrefix+"*", "%R~"+protocol.AliveKey("")+"*")
+}
+
+// patterns returns rules for globs, sorted, without those that others include.
+func patterns(globs []string) (rules []string) {
+	var widest []string
+	for _, g := range globs {
+		if slices.ContainsFunc(widest, func(w string) bool { return includes(w, g) }) {
+			continue
+		}
+		widest = append(slices.DeleteFunc(widest, func(w string) bool { return includes(g, w) }), g)
+	}
+	slices.Sort(widest)
+	for _, g := range widest {
+		rules = append(rules, "~"+safe(g))
+	}
+	return rules
+}
+
+// includes reports whether a glob matches every name that another one matches.
+func includes(wider, glob string) bool {
+	w, err := protocol.CompileGlob(wider)
+	g, err2 := protocol.CompileGlob(glob)
+	return err == nil && err2 == nil && w.Includes(g)
+}
+
+// safe returns a glob as a word that redis-cli, an ACL file and a shell in single quotes read
+// unchanged: a ? takes the place of spaces, quotes and other bytes outside of printable ASCII.
+func safe(glob string) string {
+	var b strings.Builder
+	for i := 0; i < len(glob); i++ {
+		c := glob[i]
+		escaped := c == '\\' && i+1 < len(glob)
+		if escaped {
+			i++
+			c = glob[i]
+		}
+		switch {
+		case c <= ' ' || c > '~' || c == '\'' || c == '"':
+			b.WriteByte('?')
+		case escaped:
+			b.WriteString(protocol.Escape(string(rune(c))))
+		default:
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
+}

@@ -1,9 +1,0 @@
-package journal_test
-
-import (
-	"testing"
-
-	"github.com/unstale/unstale/internal/testenv"
-)
-
-func TestMain(m *testing.M) { testenv.Main(m) }

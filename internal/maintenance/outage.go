@@ -1,0 +1,74 @@
+package maintenance
+
+import (
+	"errors"
+	"time"
+
+	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/session"
+	"github.com/unstale/unstale/internal/sleep"
+)
+
+// State names a kind of outage in a word or two, for log and metric.
+func State(err error) string {
+	var redis *keyspace.Outage
+	if errors.As(err, &redis) {
+		return redisPrefix + redis.State
+	}
+	return session.State(err)
+}
+
+const redisPrefix = "redis "
+
+// States lists what State may return.
+func States() []string {
+	states := session.States()
+	for _, s := range keyspace.States() {
+		states = append(states, redisPrefix+s)
+	}
+	return states
+}
+
+// needsOperator reports whether a server answers and will go on refusing until somebody changes
+// something.
+func needsOperator(state string) bool {
+	switch state {
+	case session.StateFull, session.StateRefused, redisPrefix + keyspace.StateAuth, redisPrefix + keyspace.StateNoPerm,
+		redisPrefix + keyspace.StateWrongMode:
+		return true
+	}
+	return false
+}
+
+const (
+	firstPause   = 200 * time.Millisecond
+	outageLimit  = 400 * time.Millisecond
+	refusalLimit = 5 * time.Second
+)
+
+// Pause returns the wait after the n-th failure in a row, n from 1, jittered. It is twice the first
+// one at most where a server is away: two attempts a second cost a recovering server nothing, a
+// customer waits for the recovery, and the last attempt before it may itself take a timeout to
+// fail.
+//
+// Where a server answers and refuses, it doubles up to five seconds. Only an operator can end that,
+// and each attempt unlinks and publishes the same batch again.
+func Pause(err error, n int) time.Duration {
+	limit := outageLimit
+	if needsOperator(State(err)) {
+		limit = refusalLimit
+	}
+	return sleep.Jitter(min(firstPause<<min(n-1, 10), limit), 0.1)
+}
+
+// IsRedis reports whether err is an outage of Redis.
+func IsRedis(err error) bool {
+	var outage *keyspace.Outage
+	return errors.As(err, &outage)
+}
+
+// IsLoss reports whether Redis has lost what it had acknowledged, which heal cures.
+func IsLoss(err error) bool {
+	var loss *keyspace.Loss
+	return errors.As(err, &loss)
+}

@@ -1,0 +1,110 @@
+package status
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/store"
+)
+
+// forgetAfter bounds the age of a worker's status here. MySQL keeps its copy for a day.
+const forgetAfter = time.Hour
+
+// A status is a field of keyspace.WorkersPage.
+type status struct {
+	Source string `json:"source"` // the ID of the outbox
+	store.WorkerNote
+}
+
+// PostWorker publishes what a worker of an outbox is at. The error is a *keyspace.Outage.
+func PostWorker(ctx context.Context, b *keyspace.Board, source string, n store.WorkerNote) error {
+	text, err := json.Marshal(status{source, n})
+	if err != nil {
+		return fmt.Errorf("publish worker status: %w", err)
+	}
+	return b.Post(ctx, keyspace.WorkersPage, n.ID, string(text))
+}
+
+// Workers lists the workers of an outbox that published their status within an hour, the latest
+// first. The error is a *keyspace.Outage.
+func Workers(ctx context.Context, b *keyspace.Board, source string) ([]store.WorkerNote, error) {
+	posted, err := b.Read(ctx, keyspace.WorkersPage)
+	if err != nil {
+		return nil, err
+	}
+	var list []store.WorkerNote
+	for _, p := range posted {
+		var s status
+		if json.Unmarshal([]byte(p.Text), &s) != nil || s.Source != source || p.Age > forgetAfter {
+			continue
+		}
+		n := s.WorkerNote
+		n.ID, n.Silent, n.For = p.Field, p.Age, n.For+p.Age
+		for _, age := range []*time.Duration{n.Drained, n.Heavy} {
+			if age != nil {
+				*age += p.Age
+			}
+		}
+		list = append(list, n)
+	}
+	sortWorkers(list)
+	return list, nil
+}
+
+// ForgetWorkers removes what no worker has renewed for an hour. The error is a *keyspace.Outage.
+func ForgetWorkers(ctx context.Context, b *keyspace.Board) error {
+	posted, err := b.Read(ctx, keyspace.WorkersPage)
+	if err != nil {
+		return err
+	}
+	var old []string
+	for _, p := range posted {
+		if p.Age > forgetAfter {
+			old = append(old, p.Field)
+		}
+	}
+	return b.Remove(ctx, keyspace.WorkersPage, old...)
+}
+
+// Read adds what workers publish in Redis to a status. Errors become part of it.
+func Read(ctx context.Context, b *keyspace.Board, s *store.Status) {
+	workers, err := Workers(ctx, b, s.Source)
+	AddTo(s, workers, err)
+	if err == nil { // otherwise it is the same error
+		s.Conflicts, _, s.ConflictsError = Conflicts(ctx, b, s.Source)
+	}
+}
+
+// AddTo adds the workers of Redis to a status, or the error if they cannot be read. The later
+// status of each worker counts: MySQL does not have it while it refuses writes.
+func AddTo(s *store.Status, workers []store.WorkerNote, err error) {
+	s.AskedRedis, s.RedisError = true, err
+	if err != nil {
+		return
+	}
+	if len(workers) > 0 {
+		s.WorkersError = nil
+	}
+	all := slices.Clone(s.Workers)
+	for _, w := range workers {
+		i := slices.IndexFunc(all, func(o store.WorkerNote) bool { return o.ID == w.ID })
+		switch {
+		case i < 0:
+			all = append(all, w)
+		case w.Silent.Abs() < all[i].Silent.Abs():
+			all[i] = w
+		default:
+			all[i].Reads = w.Reads // MySQL does not have it
+		}
+	}
+	sortWorkers(all)
+	s.Workers = all
+}
+
+func sortWorkers(list []store.WorkerNote) {
+	slices.SortStableFunc(list, func(a, b store.WorkerNote) int { return int(a.Silent - b.Silent) })
+}
