@@ -2,7 +2,7 @@
 --
 -- What blocks of the journal are about, so that a search reads only the batches that may hold what
 -- it looks for. Workers write it from the journal, and whatever is missing is read in the journal
--- itself: its rows may be deleted at any time. internal/store (summary.go) has the format.
+-- itself: its rows may be deleted at any time. internal/store (summaries.go) has the format.
 --
 -- The journey of a batch: when its rows were written, when it was claimed, unlinked and published,
 -- and who heard of it (journey.go). Older workers leave it out. MySQL has no ADD COLUMN IF NOT

@@ -3,11 +3,15 @@ package history
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/maintenance"
 	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/store"
@@ -252,4 +256,243 @@ func MayRepeat(m *invalidation.Map, entity string, after time.Duration) bool {
 	d, _ := m.Describe(entity)
 	return slices.ContainsFunc(d.Repeat, func(r time.Duration) bool { return after >= r }) ||
 		slices.ContainsFunc(d.As, func(a invalidation.AliasSource) bool { return MayRepeat(m, a.Entity, after) })
+}
+
+// A reach finds out whether rows reach a key, without lookups.
+type reach struct {
+	m       *invalidation.Map // nil: unknown
+	noMap   string            // then the reason
+	key     string
+	origins []invalidation.Origin
+	all     bool // of origins
+	member  bool // the key may be a member of an index set, or have a tag
+}
+
+// A Waiting row reaches the key or, if May is set, may reach it for that reason.
+type Waiting struct {
+	store.PendingRow
+	May string
+}
+
+// searchedOrigins is how many origins of a key are distinguished; beyond, each row may reach it.
+const searchedOrigins = 200
+
+func newReach(m *invalidation.Map, noMap, key string) *reach {
+	r := &reach{m: m, noMap: noMap, key: key, member: m == nil || mayBeMember(m, key)}
+	if m != nil {
+		r.origins, r.all = m.Origins(key, searchedOrigins)
+	}
+	return r
+}
+
+// mayBeMember reports whether an entry of the key may be in an index set, or have a tag. Only the
+// section reads can exclude it.
+func mayBeMember(m *invalidation.Map, key string) bool {
+	if !slices.ContainsFunc(m.Names(), links) {
+		return false
+	}
+	names, reads := m.Reads().Of(key), m.Reads().All()
+	return len(names) == 0 || slices.ContainsFunc(names, func(n invalidation.ReadName) bool {
+		return n.Unsure || slices.ContainsFunc(reads, func(r invalidation.Read) bool { return r.Name == n.Read && len(r.Tags)+len(r.Sets) > 0 })
+	})
+}
+
+// links reports whether a name reaches entries that it does not name.
+func links(n invalidation.MapName) bool {
+	return n.Kind == invalidation.KindSet || n.Kind == invalidation.KindStamp
+}
+
+// linking reports whether rows of an entity reach entries that they do not name.
+func (r *reach) linking(entity string) bool {
+	d, _ := r.m.Describe(entity)
+	return slices.ContainsFunc(d.Makes, links) || slices.ContainsFunc(d.As, func(a invalidation.AliasSource) bool { return r.linking(a.Entity) })
+}
+
+// query selects the rows that can reach the key.
+func (r *reach) query() (q store.PendingQuery) {
+	if r.m == nil || !r.all {
+		return store.PendingQuery{All: true}
+	}
+	q.Objects = []store.Object{{Entity: invalidation.KeyEntity, ID: r.key}, {Entity: invalidation.PatternEntity}}
+	for _, o := range r.origins {
+		q.Objects = append(q.Objects, store.Object{Entity: o.Entity, ID: o.ID})
+	}
+	q.Not = []string{invalidation.KeyEntity, invalidation.PatternEntity}
+	for _, entity := range r.m.Entities() {
+		q.Not = append(q.Not, entity)
+		if r.member && r.linking(entity) {
+			q.Objects = append(q.Objects, store.Object{Entity: entity})
+		}
+	}
+	return q
+}
+
+// of reports whether a row reaches the key, or may reach it, and then why that is not certain.
+func (r *reach) of(p *store.PendingRow) (reaches bool, may string) {
+	switch p.Entity {
+	case invalidation.KeyEntity:
+		return p.EntityID == r.key, ""
+	case invalidation.PatternEntity:
+		return matches(p.EntityID, r.key), ""
+	}
+	if r.m == nil {
+		return true, r.noMap
+	}
+	if _, known := r.m.Describe(p.Entity); !known {
+		return true, "the map has no such entity"
+	}
+	row, plan, err := invalidation.Row{Entity: p.Entity, ID: p.EntityID}, invalidation.Plan{}, error(nil)
+	if p.Params != nil {
+		row.Params, err = invalidation.ParseParams([]byte(*p.Params))
+	}
+	if err == nil {
+		if plan, err = r.m.Expand(row, nil); err != nil {
+			plan, _ = r.m.ExpandWithoutLookups(row) // err remains
+		}
+	}
+	if slices.Contains(plan.Keys, r.key) || slices.ContainsFunc(plan.Patterns, func(pattern string) bool { return matches(pattern, r.key) }) {
+		return true, ""
+	}
+	if r.member && r.linking(p.Entity) {
+		return true, "it also invalidates an index set or a tag, and whether this key belongs to it is unknown"
+	}
+	if err == nil {
+		return false, ""
+	}
+	// a missing or cut ID matches each
+	whole := p.EntityID != "" && utf8.RuneCountInString(p.EntityID) <= 255
+	return !r.all || slices.ContainsFunc(r.origins, func(o invalidation.Origin) bool {
+		return o.Entity == p.Entity && (o.ID == "" || o.ID == p.EntityID || !whole)
+	}), "which keys it has depends on lookups, or the map refuses it"
+}
+
+// matches reports whether a pattern matches a key.
+func matches(pattern, key string) bool {
+	glob, err := protocol.CompileGlob(pattern)
+	return err == nil && glob.Match(key)
+}
+
+// A clockGap is how far the clock of Redis is ahead of the database's: at most most, and at least
+// unsure less. Entries have the time of Redis, and sweeps that of the database.
+type clockGap struct{ most, unsure time.Duration }
+
+// readGap compares the clocks, or returns nil if one cannot be read.
+func (c *Finder) readGap(ctx context.Context, key string) *clockGap {
+	if c.DB == nil {
+		return nil
+	}
+	began, gap := time.Now(), &clockGap{}
+	in, err := ReadClock(ctx, c.DB)
+	if err != nil {
+		return nil
+	}
+	if c.Redis(func(redis *keyspace.Contents) error {
+		at, err := redis.Time(ctx, key)
+		gap.most, gap.unsure = at.Sub(in), time.Since(began)
+		return err
+	}) != nil {
+		return nil
+	}
+	return gap
+}
+
+// Contract: reads no table.
+const nowSQL = "SELECT UTC_TIMESTAMP(6)"
+
+// ReadClock returns the time of MySQL.
+func ReadClock(ctx context.Context, db *session.Sessions) (at time.Time, err error) {
+	if err = db.Side.GetContext(ctx, &at, nowSQL); err != nil {
+		err = fmt.Errorf("read the clock: %w", err)
+	}
+	return at, err
+}
+
+// compare returns 1 if a time of Redis is certainly after a time of the database, -1 if it is
+// certainly before it, and 0 otherwise.
+func (g *clockGap) compare(redis, database time.Time) int {
+	switch {
+	case g == nil:
+		return 0
+	case redis.After(database.Add(g.most)):
+		return 1
+	case redis.Before(database.Add(g.most - g.unsure)):
+		return -1
+	}
+	return 0
+}
+
+// An OldEntry is an old entry that a spot check or a shadow read found.
+type OldEntry struct {
+	At   time.Time
+	Key  string
+	Tag  string // in two words
+	Says string // what was found, and what to do
+	Row  uint64 // that it survived; 0: none is known
+
+	lease time.Time // of a value that differs from the database
+}
+
+// LatestOld returns the old entries that were found most recently, at most limit.
+func LatestOld(ctx context.Context, db *session.Sessions, limit int) ([]OldEntry, error) {
+	survivors, err := store.NewStaleEntries(db).Latest(ctx, limit)
+	if err != nil {
+		return nil, err
+	}
+	differences, err := maintenance.NewShadowTable(db).Latest(ctx, limit)
+	if err != nil {
+		return nil, err
+	}
+	return newOld(survivors, differences, limit), nil
+}
+
+// oldOf returns those of a key, at most limit.
+func oldOf(ctx context.Context, db *session.Sessions, key string, limit int) ([]OldEntry, error) {
+	survivors, err := store.NewStaleEntries(db).Of(ctx, key, limit)
+	if err != nil {
+		return nil, err
+	}
+	differences, err := maintenance.NewShadowTable(db).Of(ctx, key, limit)
+	if err != nil {
+		return nil, err
+	}
+	return newOld(survivors, differences, limit), nil
+}
+
+// newOld merges what both kinds of checks found, the newest first.
+func newOld(survivors []store.StaleEntry, differences []maintenance.ShadowStored, limit int) []OldEntry {
+	list := []OldEntry{}
+	for _, e := range survivors {
+		list = append(list, newSurvivor(e))
+	}
+	for _, d := range differences {
+		list = append(list, newDifference(d))
+	}
+	slices.SortStableFunc(list, func(a, b OldEntry) int { return b.At.Compare(a.At) })
+	return list[:min(len(list), limit)]
+}
+
+func newSurvivor(e store.StaleEntry) OldEntry {
+	during, now := "", "It is still there."
+	if e.Held {
+		during = ", during a hold"
+	}
+	if e.Repaired {
+		now = "The worker has unlinked it."
+	}
+	return OldEntry{
+		At: e.FoundAt, Key: e.Key, Tag: "stale entry", Row: e.Row,
+		Says: "It survived its UNLINK" + during + ". " + now + " Look for a program that stores values without package cache: docs/operations.md#a-stale-entry",
+	}
+}
+
+func newDifference(d maintenance.ShadowStored) OldEntry {
+	f := OldEntry{At: d.At, Key: d.Key, Tag: "old value", lease: d.Lease, Says: "The database has another value, although the key was unlinked."}
+	if d.Outcome == maintenance.NoRow {
+		f.Tag, f.Says = "forgotten row", "The database has another value, and no row has named the key since "+d.Lease.UTC().Format(time.DateTime)+" UTC."
+	}
+	if len(d.Entities) > 0 {
+		f.Says += " Rows of " + strings.Join(d.Entities, ", ") + " reach it."
+	}
+	f.Says += " Process " + d.Process + " noticed it. What to do: " + d.Fix()
+	return f
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"time"
@@ -264,4 +265,177 @@ func (h *Healer) unlinkAgain(ctx context.Context, r *store.HealClaim) (done keys
 		return done, 0, fmt.Errorf("publish keys again: %w", err)
 	}
 	return done, len(keys), nil
+}
+
+const (
+	// Interval is the time between two comparisons of all epochs.
+	Interval = 5 * time.Second
+	// Slice is about how long Some heals, before new rows have their turn.
+	Slice = 100 * time.Millisecond
+	// HealPause is the wait while other workers heal what is left.
+	HealPause = 50 * time.Millisecond
+
+	firstClaim       = 25              // batches, which must not take longer than a slice
+	progressInterval = 5 * time.Second // between two lines in the log
+)
+
+// HealConfig configures a Healer.
+type HealConfig struct {
+	Redis   HealRedis
+	Journal *store.Journal
+	// Publish announces the keys that were unlinked.
+	Publish func(context.Context, keyspace.News) (keyspace.Published, error)
+	Metrics HealMetrics
+	Log     *slog.Logger
+
+	Limit   time.Duration      // of one claim of batches, until it is settled
+	Healing func(lost bool)    // called before each slice: unlinks are lost, or Redis only is empty
+	Healed  func(epoch string) // called when Redis has everything, as of an epoch of the beacon
+	Turn    func()             // called after each claim, while many follow each other
+}
+
+// HealRedis compares the beacons with positions of the journal and unlinks keys.
+type HealRedis interface {
+	CheckBeacon(context.Context) (keyspace.Position, error)
+	Survived(ctx context.Context, epochs []string) (map[string]uint64, error)
+	ConfirmMoved(ctx context.Context, last map[string]uint64) error
+	Unlink(ctx context.Context, targets []keyspace.Target) (keyspace.Unlinked, error)
+}
+
+// HealMetrics measure healing.
+type HealMetrics interface {
+	// Positions and Call begin a call to MySQL, which ends with the function that they return.
+	// Positions is for reading the positions of the journal, and Call for every other call.
+	Positions() (end func())
+	Call() (end func())
+	Began()
+	Did(batches, keys int)
+	// Left sets how many batches may still have to be unlinked again.
+	Left(batches uint64)
+	Over()
+}
+
+// A loss is an epoch that Redis does not have up to its last position in the journal.
+type loss struct {
+	store.Position // the last that Redis still has
+	// adopt is set if Redis has no data at all, so nothing of the epoch can be stale. The epoch's
+	// batches then move to this position, which Redis has.
+	adopt store.Position
+	// batches is the number of batches to heal, at most.
+	batches uint64
+}
+
+func (l loss) isAdopted() bool { return l.adopt != store.Position{} }
+
+const (
+	// Batches expire, so all positions are read again after this time.
+	positionsLife    = 10 * time.Minute
+	positionsOverlap = 30 * time.Second // longer than any settlement
+	// isBusy: reading this many of this worker's batches, including the overlap, costs as much as
+	// querying one epoch.
+	positionsBatches = 8
+)
+
+// knownPositions caches the last position of each epoch in the journal. There may be thousands of
+// epochs of processes that are long gone, so changes are read every few seconds and the full list
+// rarely. Owned by the loop.
+type knownPositions struct {
+	last map[string]uint64
+	read time.Time // all of it
+	seen time.Time // the latest changes
+}
+
+// recent returns the positions, updated with the batches settled since the last call.
+func (l *knownPositions) recent(ctx context.Context, from *store.Journal) (map[string]uint64, error) {
+	now := time.Now()
+	if l.last == nil || now.Sub(l.read) > positionsLife {
+		return l.all(ctx, from)
+	}
+	positions, err := from.RecentPositions(ctx, now.Sub(l.seen)+positionsOverlap)
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range positions {
+		l.last[b.Epoch] = max(l.last[b.Epoch], b.N)
+	}
+	l.seen = now
+	return maps.Clone(l.last), nil
+}
+
+// all returns the positions, read from the journal in full.
+func (l *knownPositions) all(ctx context.Context, from *store.Journal) (map[string]uint64, error) {
+	now := time.Now()
+	positions, err := from.LastPositions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l.last = make(map[string]uint64, len(positions))
+	for _, b := range positions {
+		l.last[b.Epoch] = b.N
+	}
+	l.read, l.seen = now, now
+	return maps.Clone(l.last), nil
+}
+
+// isBusy reports whether this worker, now at position, has settled so much since the last call that
+// querying every epoch is faster than reading the settled batches. Every row would wait for that
+// read.
+func (l *knownPositions) isBusy(epoch string, position uint64) bool {
+	return position-l.last[epoch] > uint64(positionsBatches*(len(l.last)+1))
+}
+
+// A progress records how far a healing has come, for the next slice, the log and the metrics.
+type progress struct {
+	// left are the losses of the last comparison that are not healed yet. Rows settled since then
+	// are not included, and another loss resets the list.
+	left  []loss
+	found bool // this worker has healed some of them
+	lose  bool // unlinks are among them
+	// expected is the number of batches in left, at most.
+	expected uint64
+
+	began, said   time.Time
+	batches, keys int
+	noticed       bool // something may be missing, and the log reports it
+}
+
+// lost records another loss.
+func (p *progress) lost() { p.noticed, p.left = true, nil }
+
+func (p *progress) begin(c *HealConfig) {
+	if !p.began.IsZero() {
+		return
+	}
+	p.began, p.said = time.Now(), time.Now()
+	c.Metrics.Began()
+	c.Log.Warn("redis lost unlinks that it had acknowledged; healing from the journal while new rows are processed")
+}
+
+func (p *progress) did(c *HealConfig, batches, keys int) {
+	p.batches, p.keys = p.batches+batches, p.keys+keys
+	c.Metrics.Did(batches, keys)
+	p.less(c, batches)
+	if time.Since(p.said) >= progressInterval {
+		p.said = time.Now()
+		c.Log.Info("healing", "batches", p.batches, "keys", p.keys)
+	}
+}
+
+// less records that fewer batches are left.
+func (p *progress) less(c *HealConfig, batches int) {
+	p.expected -= min(p.expected, uint64(batches))
+	c.Metrics.Left(p.expected)
+	c.Turn()
+}
+
+func (p *progress) over(c *HealConfig) {
+	defer func() { *p = progress{} }()
+	c.Metrics.Over()
+	switch {
+	case p.began.IsZero() && p.noticed:
+		c.Log.Info("compared with the journal: redis has everything that was settled")
+	case !p.began.IsZero():
+		c.Log.Info("healed: redis has everything again", "batches", p.batches, "keys", p.keys,
+			"took", time.Since(p.began).Round(time.Millisecond).String())
+	}
 }

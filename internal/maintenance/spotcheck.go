@@ -1,9 +1,15 @@
 package maintenance
 
 import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // A Batch is a settled batch.
@@ -84,4 +90,453 @@ func at(micros uint64) time.Time {
 		return time.Time{}
 	}
 	return time.UnixMicro(int64(micros)).UTC()
+}
+
+const (
+	tick      = time.Second
+	lookLimit = 2 * time.Second // of one tick, in Redis
+	noteEvery = 2 * time.Second
+	// mostUnkept is how many stale entries wait until they can be stored.
+	mostUnkept = 100
+	// deniedPause is the wait after a denial, each of which is an entry in the ACL log of Redis.
+	deniedPause = time.Minute
+)
+
+// A Checker checks a sample of keys. Offer is safe for concurrent use; one goroutine calls Run.
+type SpotChecker struct {
+	cfg SpotConfig
+
+	mu      sync.Mutex
+	watch   watch
+	sample  sample
+	ready   bool      // all masters were seen
+	proven  bool      // the account may look at keys
+	settled time.Time // of the newest batch, by the database's clock
+
+	tally  tally
+	noted  time.Time
+	denied time.Time   // when Redis last refused a look
+	unkept []SpotStale // that could not be stored
+	kept   time.Time   // when it was last tried
+	repair repairs
+}
+
+// NewSpotChecker returns a Checker. Without a rate it does nothing.
+func NewSpotChecker(cfg SpotConfig) *SpotChecker {
+	return &SpotChecker{
+		cfg: cfg, watch: newWatch(), sample: sample{rate: float64(cfg.Rate), tokens: float64(cfg.Rate), filled: time.Now()}, tally: newTally(), repair: newRepairs(),
+	}
+}
+
+// Offer takes some keys of a settled batch. pick is called with how many, and returns at most that
+// many; it is not called for most batches while many settle.
+func (c *SpotChecker) Offer(b SpotBatch, pick func(n int) []SpotKey) {
+	if c.cfg.Rate == 0 || len(b.Readings) == 0 {
+		return
+	}
+	b.Failures = nil // only their memory
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range b.Readings {
+		c.watch.saw(r)
+	}
+	c.settled = b.SettledAt
+	if n, spare := c.sample.share(time.Now()); n > 0 && c.ready {
+		c.sample.add(&batch{SpotBatch: b, generation: c.watch.generation}, n, pick(n+spare))
+	}
+}
+
+// Run looks once per second until ctx ends. Looks that are due later are dropped then.
+func (c *SpotChecker) Run(ctx context.Context) {
+	if c.cfg.Rate == 0 {
+		return
+	}
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	for {
+		c.tick(ctx, time.Now())
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// tick makes the looks that are due at a time.
+func (c *SpotChecker) tick(ctx context.Context, now time.Time) {
+	if c.cfg.Resting() {
+		return
+	}
+	list, idle := c.due(now)
+	if !idle && time.Since(c.denied) >= deniedPause {
+		limited, cancel := context.WithTimeout(ctx, lookLimit)
+		c.look(limited, list)
+		cancel()
+	}
+	if len(c.unkept) > 0 && time.Since(c.kept) >= deniedPause {
+		c.keep(ctx, nil)
+	}
+	if ctx.Err() == nil && time.Since(c.noted) >= noteEvery {
+		c.note(ctx)
+	}
+}
+
+// due returns the checks to look at now, and whether there is nothing to do at all. An account that
+// may not look, as far as known, is tried with the first look alone.
+func (c *SpotChecker) due(now time.Time) (list []*check, idle bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sample.spend(time.Now())
+	idle = c.ready && c.sample.isEmpty()
+	most := int(4*c.sample.rate) + 1
+	if !c.proven {
+		most = 1
+	}
+	return c.sample.due(now, most), idle
+}
+
+// look looks at keys, and again at those that are stale at first sight: between the answer about
+// the beacon and that about the key, another server may have taken over.
+func (c *SpotChecker) look(ctx context.Context, list []*check) {
+	seen := c.ask(ctx, list)
+	var again []*check
+	for i, one := range list {
+		r := Unknown
+		if seen != nil {
+			r, _ = one.evaluate(seen[i], c.generation())
+		}
+		if r == Found {
+			again = append(again, one)
+			continue
+		}
+		c.end(one, r)
+	}
+	if len(again) == 0 {
+		return
+	}
+	seen = c.ask(ctx, again)
+	var found []SpotStale
+	for i, one := range again {
+		r, stale := Unknown, (*SpotStale)(nil)
+		if seen != nil && !c.cfg.Healing() {
+			r, stale = one.evaluate(seen[i], c.generation())
+		}
+		if r != Found {
+			c.end(one, r)
+			continue
+		}
+		stale.Repaired = c.unlink(ctx, stale, seen[i].Head)
+		if one.found != Found {
+			c.cfg.Metrics.Checked(Found)
+		}
+		c.tally.set(one, Found, stale.Repaired)
+		if !stale.Repaired { // a later look may
+			c.wait(one)
+		}
+		if c.repair.isNew(stale.Key, seen[i].Head, stale.Repaired) {
+			c.report(stale)
+			found = append(found, *stale)
+		}
+	}
+	c.keep(ctx, found)
+}
+
+// keep stores stale entries, together with those that could not be stored before.
+func (c *SpotChecker) keep(ctx context.Context, found []SpotStale) {
+	if found = append(c.unkept, found...); len(found) == 0 {
+		return
+	}
+	c.unkept, c.kept = nil, time.Now()
+	if err := c.cfg.Keep(ctx, found); err != nil {
+		c.unkept = found[max(len(found)-mostUnkept, 0):]
+		c.cfg.Log.Warn("cannot store stale entries; trying again", "error", err, "cure", "docs/accounts.md lists the grants of the worker's account")
+	}
+}
+
+// ask sends one look, and returns nil if it failed or if nothing is certain now.
+func (c *SpotChecker) ask(ctx context.Context, list []*check) []keyspace.Seen {
+	asked := make([]keyspace.Asked, len(list))
+	for i, one := range list {
+		asked[i] = keyspace.Asked{Key: one.SpotKey.Key, Epoch: one.batch.Position.Epoch, Hold: one.Hold > 0}
+	}
+	c.cfg.Metrics.Looked(len(asked))
+	seen, masters, err := c.cfg.Redis.Look(ctx, asked)
+	for i := range seen {
+		if keyspace.IsDenied(seen[i].Err) {
+			err = seen[i].Err
+		}
+	}
+	c.mu.Lock()
+	c.proven = c.proven || err == nil && len(asked) > 0
+	c.mu.Unlock()
+	c.mayLook(err)
+	if err != nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, m := range masters {
+		c.watch.sawMaster(m)
+	}
+	c.ready = true
+	return seen
+}
+
+func (c *SpotChecker) generation() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.watch.generation
+}
+
+// end records the result of a look that found nothing stale. The last look decides, unless an
+// earlier one has found a stale entry.
+func (c *SpotChecker) end(one *check, r SpotResult) {
+	if one.found == Found {
+		return
+	}
+	more := c.wait(one)
+	c.tally.set(one, r, false)
+	if !more {
+		c.cfg.Metrics.Checked(r)
+	}
+}
+
+// wait puts a check back until its next look, and reports whether there is one. Once times are
+// incomparable, there are no further looks.
+func (c *SpotChecker) wait(one *check) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	one.looks++
+	more := one.looks < len(delays) && one.batch.generation == c.watch.generation
+	if more {
+		c.sample.wait(one)
+	}
+	return more
+}
+
+// note writes the counts. The next time repeats what failed.
+func (c *SpotChecker) note(ctx context.Context) {
+	c.noted = time.Now()
+	c.mu.Lock()
+	now := store.MinuteAt(c.settled)
+	c.mu.Unlock()
+	if err := c.tally.write(ctx, c.cfg.Note, now); err != nil {
+		c.cfg.Log.Debug("cannot write the results of spot checks", "error", err)
+	}
+}
+
+// SpotConfig configures a Checker.
+type SpotConfig struct {
+	Redis SpotRedis
+	// Publish announces the keys of repaired entries, which readers may have in memory.
+	Publish func(context.Context, keyspace.News) (keyspace.Published, error)
+	// Note writes the results of all checks of the batches that were settled in a minute, in place
+	// of the earlier ones. A check counts from its first look on.
+	Note func(context.Context, store.Minute, store.Checks) error
+	// Keep stores stale entries for operators.
+	Keep    func(context.Context, []SpotStale) error
+	Metrics SpotMetrics
+	Log     *slog.Logger
+
+	Rate    int         // keys per second; 0: nothing is checked
+	Resting func() bool // no look now, for example in an outage
+	Healing func() bool // SpotRedis may lack writes, so nothing is stale for certain
+}
+
+// SpotRedis looks at entries and unlinks those that are stale.
+type SpotRedis interface {
+	Look(ctx context.Context, asked []keyspace.Asked) ([]keyspace.Seen, []*keyspace.Master, error)
+	Repair(ctx context.Context, key, head string, held bool) (bool, error)
+}
+
+// SpotMetrics measure checks.
+type SpotMetrics interface {
+	// Looked counts keys that were looked at. Each check has up to three looks.
+	Looked(keys int)
+	Checked(SpotResult)
+	Repaired()
+	// Off sets whether the account of Redis may look at entries, and repair them.
+	Off(looks, repairs bool)
+}
+
+// A Result is the result of a check.
+type SpotResult string
+
+// The results. Results lists them.
+const (
+	Fresh   SpotResult = "fresh"  // the entry is later than the UNLINK
+	Found   SpotResult = "stale"  // it is earlier, or exists during a hold
+	Absent  SpotResult = "absent" // there is no entry
+	Unknown SpotResult = "unknown"
+)
+
+// Results are all results.
+var Results = []SpotResult{Fresh, Found, Absent, Unknown}
+
+// A Stale is a stale entry.
+type SpotStale struct {
+	Key, Entity, ID, Trace string
+	Row                    uint64
+	Position               keyspace.Position // of the batch
+	SettledAt              time.Time         // by the database's clock
+	LeasedAt               time.Time         // of the entry, by the clock of Redis; zero: not known
+	UnlinkedAt             time.Time         // before the UNLINK, by the same clock
+	SeenAt                 time.Time         // by the same clock
+	ExpiresAt              time.Time         // of the entry; zero: not known
+	Held                   bool              // it was there during a hold
+	After                  time.Duration
+	Repaired               bool
+}
+
+// delays are when a check looks, after its batch was settled.
+var delays = [...]time.Duration{time.Second, 10 * time.Second, time.Minute}
+
+// spareFor is how long keys of a batch wait for tokens that later batches do not need.
+const spareFor = 10 * time.Second
+
+// A sample is a token bucket with the checks that wait for a look. It holds the tokens of one
+// second. Not safe for concurrent use.
+type sample struct {
+	rate   float64 // per second
+	tokens float64
+	filled time.Time
+	queues [len(delays)][]*check // by the number of looks, the oldest first
+	spare  []*check              // that wait for tokens, the oldest first
+}
+
+func (s *sample) fill(now time.Time) {
+	s.tokens = min(s.tokens+s.rate*now.Sub(s.filled).Seconds(), s.rate)
+	s.filled = now
+}
+
+// share returns how many keys of a batch to take: a quarter of the tokens. So each of many
+// batches gives a key, and a few large ones give more. If tokens are left, spare is how many more
+// keys can wait for them.
+func (s *sample) share(now time.Time) (n, spare int) {
+	if s.fill(now); s.tokens < 1 {
+		return 0, 0
+	}
+	if n = int(s.tokens/4) + 1; s.tokens-float64(n) >= 1 {
+		spare = max(int(s.rate*spareFor.Seconds())-len(s.spare), 0)
+	}
+	return n, spare
+}
+
+// add adds the checks of a batch: n of them, and the rest as spare ones.
+func (s *sample) add(b *batch, n int, keys []SpotKey) {
+	for i, k := range keys {
+		one := &check{SpotKey: k, batch: b}
+		if i >= n {
+			s.spare = append(s.spare, one)
+			continue
+		}
+		s.tokens--
+		s.queues[0] = append(s.queues[0], one)
+	}
+}
+
+// spend adds spare checks for all tokens that are left.
+func (s *sample) spend(now time.Time) {
+	s.fill(now)
+	n := 0
+	for ; n < len(s.spare) && s.tokens >= 1; n++ {
+		if now.Sub(s.spare[n].batch.Ended) < spareFor {
+			s.tokens--
+			s.queues[0] = append(s.queues[0], s.spare[n])
+		}
+	}
+	s.spare = slices.Delete(s.spare, 0, n)
+}
+
+// due removes and returns the checks that are to look now, at most so many.
+func (s *sample) due(now time.Time, most int) (list []*check) {
+	for looks := range s.queues {
+		queue := s.queues[looks]
+		n := 0
+		for n < len(queue) && len(list)+n < most && now.Sub(queue[n].batch.Ended) >= delays[looks] {
+			n++
+		}
+		list = append(list, queue[:n]...)
+		s.queues[looks] = slices.Delete(queue, 0, n)
+	}
+	return list
+}
+
+// wait puts checks back until their next look.
+func (s *sample) wait(c *check) { s.queues[c.looks] = append(s.queues[c.looks], c) }
+
+func (s *sample) isEmpty() bool {
+	return len(s.spare) == 0 && !slices.ContainsFunc(s.queues[:], func(q []*check) bool { return len(q) > 0 })
+}
+
+// A tally has the results of the minutes whose checks are not all written yet. One goroutine owns
+// it.
+type tally struct {
+	counts  map[store.Minute]*store.Checks
+	changed map[store.Minute]bool
+}
+
+func newTally() tally { return tally{map[store.Minute]*store.Checks{}, map[store.Minute]bool{}} }
+
+// set counts the result of a check, in place of that of its last look.
+func (t *tally) set(c *check, r SpotResult, repaired bool) {
+	minute := store.MinuteAt(c.batch.SettledAt)
+	n := t.counts[minute]
+	if n == nil {
+		n = &store.Checks{}
+		t.counts[minute] = n
+	}
+	t.changed[minute] = true
+	if c.found != "" {
+		add(n, c.batch, c.found, -1)
+	}
+	c.found = r
+	add(n, c.batch, r, 1)
+	if repaired {
+		n.Repaired++
+	}
+}
+
+// add adds a check with a result to n, or removes it (by is -1).
+func add(n *store.Checks, b *batch, r SpotResult, by int) {
+	count := func(checks *uint64) { *checks += uint64(by) }
+	// a batch counts from its first check to its last one
+	ofBatch := func(checks *int, batches *uint64) {
+		if *checks += by; *checks == max(by, 0) {
+			count(batches)
+		}
+	}
+	count(&n.Checked)
+	switch r {
+	case Unknown:
+		count(&n.Unknown)
+		return
+	case Absent:
+		count(&n.Absent)
+	case Found:
+		count(&n.Stale)
+		ofBatch(&b.stale, &n.StaleBatches)
+		fallthrough
+	case Fresh:
+		count(&n.WithEntry)
+		ofBatch(&b.had, &n.EntryBatches)
+	}
+	ofBatch(&b.known, &n.Sampled)
+}
+
+// write writes the minutes that have changed, and drops those whose checks have all ended.
+func (t *tally) write(ctx context.Context, note func(context.Context, store.Minute, store.Checks) error, now store.Minute) error {
+	for minute := range maps.Clone(t.changed) {
+		if err := note(ctx, minute, *t.counts[minute]); err != nil {
+			return err
+		}
+		delete(t.changed, minute)
+	}
+	for minute := range t.counts {
+		if minute+3 < now && !t.changed[minute] {
+			delete(t.counts, minute)
+		}
+	}
+	return nil
 }

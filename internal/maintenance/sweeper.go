@@ -3,9 +3,13 @@ package maintenance
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"sync"
 	"time"
 
+	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/sleep"
+	"github.com/unstale/unstale/internal/store"
 )
 
 // A Sweeper carries out sweeps. Its methods are safe for concurrent use, except that only one of
@@ -114,4 +118,433 @@ func (s *Sweeper) Sweep(ctx context.Context) (done int, err error) {
 		err = cause
 	}
 	return done, err
+}
+
+const (
+	patternsOfAScan = 10_000
+	bytesOfAScan    = 2 << 20 // of patterns
+	setsOfABatch    = 500     // as many as one row of the journal takes
+	bytesOfABatch   = 1 << 20 // of the names of sets
+)
+
+var (
+	// ErrSweepPaused ends sweeps that an operator's pause finds under way. Their requests wait.
+	ErrSweepPaused = errors.New("all workers are paused")
+	// ErrElsewhere reports that another worker sweeps.
+	ErrElsewhere = errors.New("another worker sweeps")
+)
+
+// sweepPeriod is how often a Sweeper checks for requests of other workers.
+const sweepPeriod = time.Second
+
+// SweepConfig configures a Sweeper.
+type SweepConfig struct {
+	Requests *store.Sweeps
+	Redis    SweepRedis
+	// Lease returns the longest lease that a reader may hold.
+	Lease func(context.Context) (time.Duration, error)
+	// Publish announces the names that were unlinked.
+	Publish func(context.Context, keyspace.News) (keyspace.Published, error)
+	Map     interface{ Version() string } // the one in use
+	Health  SweepHealth
+	Metrics SweepMetrics
+	Log     *slog.Logger
+
+	Paused func() bool  // whether an operator has paused all workers, or may have
+	Hung   func() error // why a COMMIT counts as hung, nil if none does
+	Lost   func()       // called when Redis has lost what it had acknowledged
+}
+
+// SweepRedis sweeps.
+type SweepRedis interface {
+	Sweep(ctx context.Context, patterns []string, watch func(keyspace.Progress)) (keyspace.SweepResult, error)
+	TakeSet(ctx context.Context, set string, id uint64, gone func(members []string) error) (keyspace.TakenSet, error)
+	TakeSets(ctx context.Context, requests []keyspace.SetRequest, gone func(members []string) error) (keyspace.TakenSets, error)
+}
+
+// SweepHealth records whether sweeps work.
+type SweepHealth interface {
+	SweepFailed(error)
+	// SweepDone reports whether sweeps had failed.
+	SweepDone() bool
+	SweptElsewhere()
+}
+
+// SweepMetrics measure sweeps.
+type SweepMetrics interface {
+	// Call begins a call to MySQL, which ends with the function that it returns.
+	Call() (end func())
+	// Took records the duration of a keyspace scan or of a batch of index sets.
+	Took(time.Duration)
+	// Swept counts finished sweeps and the keys that they unlinked.
+	Swept(sweeps int, keys int64)
+	// SoFar sets how far the sweeps of a kind are.
+	SoFar(kind store.SweepKind, done, size int64)
+}
+
+// rounds runs the sweeps of the process that holds the sweep lock: batches of index sets in
+// sequence and, concurrently, scans for patterns. Neither waits for the other, but they share one
+// limit on Redis's time. The goroutine of run owns the struct.
+type rounds struct {
+	cfg       *SweepConfig
+	requested <-chan struct{}
+	failed    func(context.Context, error)
+	watch     *sweepWatch
+	ended     chan outcome
+	kinds     [2]*kind
+}
+
+// A kind is the sweeps of one kind.
+type kind struct {
+	of      store.SweepKind
+	sweep   func(ctx context.Context, requests []store.Sweep) (done int, err error)
+	running bool
+	// the last request that was tried; the next round tries all that still wait
+	after uint64
+	err   error     // of this round
+	retry time.Time // no round begins before
+}
+
+// An outcome is the result of a batch of sets or of a scan.
+type outcome struct {
+	of   *kind
+	done int
+	err  error
+}
+
+func newRounds(cfg *SweepConfig, requested <-chan struct{}, watch *sweepWatch, failed func(context.Context, error)) *rounds {
+	s := &rounds{cfg: cfg, requested: requested, failed: failed, watch: watch, ended: make(chan outcome, 2)}
+	do := &executor{cfg, watch}
+	s.kinds[0] = &kind{of: store.SweepPattern, sweep: do.patterns}
+	s.kinds[1] = &kind{of: store.SweepSet, sweep: do.sets}
+	return s
+}
+
+// run sweeps until no request that can be carried out is left. A new request starts immediately, or
+// after the running sweeps of its kind, since they may have passed its keys already.
+func (s *rounds) run() (done int, err error) {
+	ctx, cancel := context.WithCancel(s.watch.ctx)
+	defer cancel()
+	ticker := time.NewTicker(sweepPeriod)
+	defer ticker.Stop()
+	for {
+		running := false
+		for _, k := range s.kinds {
+			s.begin(ctx, k)
+			running = running || k.running
+		}
+		if !running {
+			return done, errors.Join(s.kinds[0].err, s.kinds[1].err)
+		}
+		select {
+		case o := <-s.ended:
+			done += o.done
+			s.end(o)
+			if IsLoss(o.err) {
+				cancel() // all sweeps begin again
+			}
+		case <-s.requested:
+		case <-ticker.C:
+		}
+	}
+}
+
+// begin starts the next requests of a kind, if there are any and none of the kind are running.
+func (s *rounds) begin(ctx context.Context, k *kind) {
+	if k.running || ctx.Err() != nil || time.Now().Before(k.retry) {
+		return
+	}
+	requests, err := s.next(ctx, k)
+	if err != nil {
+		s.end(outcome{of: k, err: err})
+		return
+	}
+	if len(requests) == 0 && k.after > 0 { // the round has ended
+		if k.after = 0; k.err != nil {
+			k.retry = time.Now().Add(sweepPeriod)
+		}
+		s.watch.over(k.of)
+		return
+	}
+	if k.after == 0 {
+		k.err = nil
+	}
+	if len(requests) == 0 {
+		return
+	}
+	k.running = true
+	k.after = requests[len(requests)-1].ID
+	go func() {
+		began := time.Now()
+		done, err := k.sweep(ctx, requests)
+		s.cfg.Metrics.Took(time.Since(began))
+		s.ended <- outcome{k, done, err}
+	}()
+}
+
+// next returns the requests of the next batch or scan. It reads the lease after their ages and
+// before they are carried out: whether this is their second sweep depends on both.
+func (s *rounds) next(ctx context.Context, k *kind) ([]store.Sweep, error) {
+	defer s.cfg.Metrics.Call()()
+	limit, bytes := setsOfABatch, bytesOfABatch
+	if k.of == store.SweepPattern {
+		limit, bytes = patternsOfAScan, bytesOfAScan
+	}
+	requests, err := s.cfg.Requests.SweepsOf(ctx, k.of, k.after, limit, bytes)
+	var lease time.Duration
+	if err == nil && len(requests) > 0 {
+		lease, err = s.cfg.Lease(ctx)
+	}
+	for i := range requests {
+		requests[i].Lease = lease
+	}
+	return requests, err
+}
+
+// end records the outcome of a batch or a scan. Unless an error concerns single requests, it ends
+// the round.
+func (s *rounds) end(o outcome) {
+	k := o.of
+	k.running = false
+	var some *someAway
+	switch {
+	case errors.As(o.err, &some): // the others continue
+		k.err = o.err
+	case o.err != nil:
+		k.err = o.err
+		k.after, k.retry = 0, time.Now().Add(sweepPeriod)
+		s.watch.over(k.of)
+	}
+	if k.err != nil && s.watch.ctx.Err() == nil && !IsLoss(k.err) {
+		s.failed(s.watch.ctx, k.err)
+	}
+}
+
+const (
+	// between two checks of the sweep lock, and two updates for "unstale status"
+	noteInterval = time.Second
+	logInterval  = 10 * time.Second // between two lines in the log
+)
+
+// A watch supervises running sweeps. It records their progress once per second in MySQL and every
+// ten seconds in the log, so short sweeps log nothing. It cancels all sweeps if the sweep lock is
+// lost, since another worker may then hold it, or if an operator pauses the workers. Safe for
+// concurrent use.
+type sweepWatch struct {
+	cfg    *SweepConfig
+	lock   *store.SweepLock
+	ctx    context.Context // of the sweeps
+	cancel context.CancelCauseFunc
+	stop   chan struct{}
+	group  sync.WaitGroup
+
+	mu     sync.Mutex
+	states map[store.SweepKind]*state
+}
+
+// A state records how far the sweeps of one kind are.
+type state struct {
+	progress store.SweepProgress
+	began    time.Time
+	running  bool // a sweep of the kind is running
+	noted    bool // MySQL has its progress
+	logged   bool // the log has its progress
+
+	// Of sets:
+	counts   setCounts
+	arriving bool // requests keep arriving
+	large    int  // large sets that are left to clear
+}
+
+// newSweepWatch starts a watch, which runs until end is called. The sweeps must use the watch's context.
+func newSweepWatch(ctx context.Context, cfg *SweepConfig, lock *store.SweepLock) *sweepWatch {
+	w := &sweepWatch{cfg: cfg, lock: lock, stop: make(chan struct{}), states: map[store.SweepKind]*state{
+		store.SweepPattern: {}, store.SweepSet: {},
+	}}
+	w.ctx, w.cancel = context.WithCancelCause(ctx)
+	w.group.Go(w.run)
+	return w
+}
+
+// begin records that sweeps of a kind begin.
+func (s *sweepWatch) begin(p store.SweepProgress) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.states[p.Kind]
+	*st = state{progress: p, began: time.Now(), running: true, noted: st.noted}
+}
+
+// beginSets records that a batch of sets begins, whether the first one or a later one.
+func (s *sweepWatch) beginSets() {
+	s.mu.Lock()
+	under := s.states[store.SweepSet].running
+	s.mu.Unlock()
+	if !under {
+		s.begin(store.SweepProgress{Kind: store.SweepSet})
+	}
+}
+
+// setsInHand records how many large sets are left to clear. How long they take is unknown.
+func (s *sweepWatch) setsInHand(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.states[store.SweepSet].large = n
+}
+
+// note records how far sweeps of a kind are.
+func (s *sweepWatch) note(kind store.SweepKind, change func(*store.SweepProgress)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(&s.states[kind].progress)
+}
+
+// over records that the sweeps of a kind have ended.
+func (s *sweepWatch) over(kind store.SweepKind) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.states[kind]
+	if st.running && st.logged {
+		s.cfg.Log.Info("swept", append(attributes(st.progress), "took", time.Since(st.began).Round(time.Millisecond).String())...)
+	}
+	st.running = false
+}
+
+// end ends the watch. It returns the reason if the watch stopped the sweeps.
+func (s *sweepWatch) end() error {
+	close(s.stop)
+	s.group.Wait()
+	var cause error
+	if s.ctx.Err() != nil {
+		cause = context.Cause(s.ctx)
+	}
+	s.cancel(nil)
+	return cause
+}
+
+func (s *sweepWatch) run() {
+	ticker := time.NewTicker(noteInterval)
+	defer ticker.Stop()
+	for said := time.Now(); ; {
+		select {
+		case <-s.stop:
+			for kind := range s.states {
+				s.over(kind)
+				s.tell(kind, false)
+			}
+			return
+		case <-ticker.C:
+		}
+		if s.cfg.Paused() {
+			s.cancel(ErrSweepPaused)
+		} else if err := s.lock.Check(s.ctx); err != nil {
+			s.cancel(err)
+		}
+		if s.ctx.Err() != nil {
+			continue
+		}
+		aloud := time.Since(said) >= logInterval
+		if aloud {
+			said = time.Now()
+		}
+		s.countSets()
+		for kind := range s.states {
+			s.tell(kind, aloud)
+		}
+	}
+}
+
+// tell records in MySQL how far the sweeps of a kind are or that they have ended, even while the
+// worker is being stopped. If aloud, it also logs the progress. An error does not stop the sweeps.
+func (s *sweepWatch) tell(kind store.SweepKind, aloud bool) {
+	s.mu.Lock()
+	st := s.states[kind]
+	progress, under, noted := st.progress, st.running, st.noted
+	if !under {
+		s.cfg.Metrics.SoFar(kind, 0, 0)
+	} else {
+		s.cfg.Metrics.SoFar(kind, progress.Scanned, progress.Total)
+	}
+	progress.ForMicros = time.Since(st.began).Microseconds()
+	progress.Unsure = st.arriving || st.large > 0
+	st.noted, st.logged = under, st.logged || under && aloud
+	s.mu.Unlock()
+	var err error
+	switch {
+	case under:
+		err = s.cfg.Requests.NoteProgress(s.ctx, progress)
+	case noted:
+		err = s.cfg.Requests.EndProgress(context.WithoutCancel(s.ctx), kind)
+	}
+	if err != nil {
+		s.cfg.Log.Debug("cannot record the progress of a sweep", "error", err)
+	}
+	if under && aloud {
+		out := attributes(progress)
+		if left, ok := progress.Left(); ok {
+			out = append(out, "left", left.Round(time.Second).String())
+		}
+		s.cfg.Log.Info("sweeping", out...)
+	}
+}
+
+func attributes(p store.SweepProgress) []any {
+	if p.Kind == store.SweepSet {
+		return []any{"sets", p.Scanned, "of", p.Total, "unlinked", p.Unlinked}
+	}
+	return []any{"patterns", p.Patterns, "scanned", p.Scanned, "of", p.Total, "unlinked", p.Unlinked}
+}
+
+const (
+	// countShare: after a count of the waiting sets, the next count waits this many times as long
+	// as the count took.
+	countShare = 20
+	// steadyTime is how long the total must have grown by at most one batch before an estimate of
+	// the remaining time is meaningful.
+	steadyTime = 5 * time.Second
+)
+
+// setCounts are the results of counting the waiting sets since the sweep of sets began.
+type setCounts struct {
+	next  time.Time // no count before
+	base  int64     // the total that later ones are compared with
+	grown time.Time // when it last rose
+}
+
+// take records a total and reports whether requests keep arriving. A set that is finished during
+// the count may be counted twice or not at all, so a difference of up to one batch does not count
+// as growth.
+func (c *setCounts) take(total int64, took time.Duration) (arriving bool) {
+	now := time.Now()
+	if total > c.base+setsOfABatch || c.grown.IsZero() {
+		c.base, c.grown = total, now
+	}
+	c.next = now.Add(countShare * took)
+	return now.Sub(c.grown) < steadyTime
+}
+
+// countSets updates the total of the running sweep of sets: the sets that were cleared and those
+// that wait.
+func (s *sweepWatch) countSets() {
+	s.mu.Lock()
+	progress := s.states[store.SweepSet]
+	began, taken := progress.began, progress.progress.Scanned
+	wanted := progress.running && !time.Now().Before(progress.counts.next)
+	s.mu.Unlock()
+	if !wanted {
+		return
+	}
+	asked := time.Now()
+	n, err := s.cfg.Requests.CountSweeps(s.ctx, store.SweepSet)
+	if err != nil {
+		s.cfg.Log.Debug("cannot count the sets that wait", "error", err)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if progress.began != began { // other sweeps have begun meanwhile
+		return
+	}
+	total := taken + int64(n)
+	progress.arriving = progress.counts.take(total, time.Since(asked))
+	progress.progress.Total = max(total, progress.progress.Scanned)
 }

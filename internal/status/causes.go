@@ -1,7 +1,11 @@
 package status
 
 import (
+	"fmt"
+	"maps"
 	"slices"
+	"sort"
+	"strconv"
 	"strings"
 	"time"
 
@@ -151,4 +155,171 @@ func (j judge) sweeps() (list []Cause) {
 
 func (j judge) sweepsWait() string {
 	return count(max(j.s.Sweeps-j.s.Settling, 1), "sweep") + " of patterns or index sets not yet carried out"
+}
+
+func (j judge) delayed() (list []Cause) {
+	for _, f := range j.s.Failing {
+		what := fmt.Sprintf("tried again after a failure (%s): %s", f.Reason, count(f.N, "row"))
+		// the error of one row has its own counts, so cut them off
+		if cause, _, _ := strings.Cut(f.Error, store.PartMark); cause != "" {
+			what += ", " + firstLine(cause)
+		}
+		if f.Reason == "lookup_failed" {
+			what += "; where a lookup failed, the error of each row says what was applied without it"
+		}
+		cure := "see: unstale delayed list --reason " + f.Reason
+		if f.WaitsForClock {
+			what, cure = what+"; the database's clock was set back, so their time is far off", "a running worker corrects that within seconds; if none runs: unstale delayed retry --reason "+f.Reason
+		}
+		list = append(list, Cause{"delayed", Stale, j.ago(f.Age), what, cure})
+	}
+	return list
+}
+
+func deadCauses(dead map[string]int, since time.Time) []Cause {
+	total, reasons := 0, []string{}
+	for reason, n := range dead {
+		total += n
+		reasons = append(reasons, fmt.Sprintf("%s: %d", reason, n))
+	}
+	if total == 0 {
+		return nil
+	}
+	sort.Strings(reasons)
+	return []Cause{{"dead", Stale, since, count(total, "dead letter") + " (" + strings.Join(reasons, ", ") + "), whose keys may be stale" + partly(dead), "see: unstale dead list"}}
+}
+
+// partly returns the hint to the part of a dead letter that describes what was applied despite a
+// failed lookup.
+func partly(dead map[string]int) string {
+	if dead["lookup_failed"] == 0 {
+		return ""
+	}
+	return "; where a lookup failed, the dead letter says what was applied without it"
+}
+
+func damagedCauses(batches int) []Cause {
+	if batches == 0 {
+		return nil
+	}
+	return []Cause{{"journal_damaged", Unknown, time.Time{}, "batches of the journal that cannot be unlinked again: " + fmt.Sprint(batches), "docs/redis.md#a-damaged-batch"}}
+}
+
+func replayCauses(running *store.Pause, broken *store.AuditRecord) []Cause {
+	if r := broken; r != nil {
+		return []Cause{{"replay_broken", Unknown, r.At, "the replay of " + r.ClaimedBy + " did not come to its end, and what it has not come to may be stale", "run it again: unstale audit list --action replay shows with what"}}
+	}
+	p := running
+	if p == nil {
+		return nil
+	}
+	return []Cause{{"replay", Unknown, p.BeganAt, p.Who + " replays the journal, and what it has not come to may be stale (" + p.Reason + ")", "wait"}}
+}
+
+// staleCauses returns the causes of stale entries that spot checks found. Those that are gone are
+// a note for an hour: their writer may store more.
+func staleCauses(s store.Status) []Cause {
+	const cure = "find what stores them: docs/operations.md#a-stale-entry"
+	n := s.StaleEntries
+	found := "spot checks found 1 stale entry within an hour, which is gone"
+	if n.Hour > 1 {
+		found = fmt.Sprintf("spot checks found %d stale entries within an hour, which are gone", n.Hour)
+	}
+	switch present, unread := are(s.Left, store.Present), are(s.Left, store.Unread); {
+	case s.StaleEntriesError != nil:
+		return []Cause{{"stale_entries_unread", Fresh, time.Time{}, "the stale entries that spot checks found cannot be read: " + firstLine(s.StaleEntriesError.Error()), "docs/accounts.md#mysql"}}
+	case len(present) > 0:
+		return []Cause{{"stale_entries", Stale, since(present), "the entry of " + first(present) + " survived an UNLINK and is still in Redis" + others(present), cure}}
+	case len(unread) > 0:
+		return []Cause{{"stale_entries", Stale, since(unread), "the entry of " + first(unread) + " survived an UNLINK and may be in Redis until its TTL ends" + others(unread), cure}}
+	case n.Hour > 0:
+		return []Cause{{"stale_entries", Fresh, time.Time{}, found, cure}}
+	}
+	return nil
+}
+
+// differenceCauses returns the causes of cached values that shadow reads found to differ although no row
+// explains it. Those that are gone are a note for 24 hours.
+func differenceCauses(s store.Status) []Cause {
+	const cure = "unstale map who KEY; docs/operations.md#differences"
+	found := s.Differences
+	if err := s.OldEntriesError; err != nil && len(found) == 0 {
+		return []Cause{{"differences_unread", Fresh, time.Time{}, "cached values that differ from the database cannot be read: " + firstLine(err.Error()), "docs/accounts.md"}}
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	switch present, unread := are(found, store.Present), are(found, store.Unread); {
+	case len(present) > 0:
+		return []Cause{{"differs", Stale, since(present), "the cached value of " + first(present) + " differs from the database, and no row explains it" + others(present), cure}}
+	case len(unread) > 0 && s.OldEntriesError != nil:
+		return []Cause{{"differs", Unknown, since(unread), "whether Redis still has values that differed from the database is unknown: " + firstLine(s.OldEntriesError.Error()), cure}}
+	case found[0].Count > 0:
+		return []Cause{{"differs", Fresh, time.Time{}, count(found[0].Count, "cached value") + " differed from the database in the last 24 hours, the last: " + keyName(found[0].Key), cure}}
+	}
+	return nil
+}
+
+// are returns the entries with a state.
+func are(list []store.OldEntry, p store.EntryState) []store.OldEntry {
+	return slices.DeleteFunc(slices.Clone(list), func(e store.OldEntry) bool { return e.State != p })
+}
+
+// since returns when the first of the entries was found. The newest come first.
+func since(list []store.OldEntry) time.Time { return list[len(list)-1].At }
+
+// first names the key of the entry that was found first, and others counts the others.
+func first(list []store.OldEntry) string { return keyName(list[len(list)-1].Key) }
+
+func others(list []store.OldEntry) string {
+	switch n := len(list) - 1; {
+	case n == 0:
+		return ""
+	case len(list) == store.MaxOldEntries:
+		return fmt.Sprintf(", and at least %d others too", n)
+	default:
+		return ", and " + count(n, "other") + " too"
+	}
+}
+
+// keyName returns a key, quoted if it has characters that do not show.
+func keyName(key string) string {
+	if strings.ContainsFunc(key, func(r rune) bool { return !strconv.IsPrint(r) }) {
+		return strconv.Quote(key)
+	}
+	return key
+}
+
+// renumber is the fix for a table whose IDs run out.
+const renumber = "docs/operations.md#ids-that-run-out"
+
+// idCauses: an insert has chosen a high ID, so few or no IDs are left. Writes that fail leave
+// nothing stale, but writes that continued without their row are unknown.
+func idCauses(idsLeft map[string]uint64) (list []Cause) {
+	for _, table := range slices.Sorted(maps.Keys(idsLeft)) {
+		switch left := idsLeft[table]; {
+		case left == 0:
+			list = append(list, Cause{"no_ids_left", Unknown, time.Time{},
+				"table " + table + " has no ID left, so every insert into it fails (1467), and the write that the row belongs to fails with it", renumber})
+		case left < store.FewIDs:
+			list = append(list, Cause{"few_ids_left", Fresh, time.Time{},
+				fmt.Sprintf("an insert into table %s has chosen a high ID: %d are left, and then every insert fails", table, left), renumber})
+		}
+	}
+	return list
+}
+
+// conflictCauses returns the causes that workers' records in Redis show. Databases may share names
+// on purpose.
+func conflictCauses(conflicts []store.Conflict, unread error) (list []Cause) {
+	for _, c := range conflicts {
+		level := map[store.ConflictKind]Level{store.ConflictRestored: Stale, store.ConflictID: Unknown, store.ConflictNames: Fresh}[c.Kind]
+		name := map[store.ConflictKind]string{store.ConflictRestored: "restored", store.ConflictID: "one_id", store.ConflictNames: "same_names"}[c.Kind]
+		list = append(list, Cause{name, level, time.Time{}, c.Text, c.Cure})
+	}
+	if unread != nil {
+		list = append(list, Cause{"conflicts_unread", Fresh, time.Time{},
+			"whether other databases share this Redis cannot be read: " + firstLine(unread.Error()), "docs/accounts.md#redis"})
+	}
+	return list
 }

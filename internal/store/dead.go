@@ -4,8 +4,15 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
+
+	"github.com/jmoiron/sqlx"
+
+	"github.com/unstale/unstale/internal/session"
+	"github.com/unstale/unstale/outbox"
 )
 
 // A DeadLetter is a row that cannot succeed by a retry alone.
@@ -101,4 +108,226 @@ func (o *Orders) CountDead(ctx context.Context, q DeadQuery) (n int, last uint64
 		return 0, 0, fmt.Errorf("count dead letters: %w", err)
 	}
 	return n, last, nil
+}
+
+// deadChunk is how many dead letters one transaction retries or discards.
+const deadChunk = 200
+
+// A deadVerb is the action on dead letters before they are deleted.
+type deadVerb struct {
+	name    string
+	action  string
+	lockSQL string
+	copySQL string                   // empty if nothing is copied
+	refused func(ids []uint64) error // about the letters that stay
+}
+
+// Contract of both: locks the letters that they return and no others (READ COMMITTED, primary key),
+// at most LIMIT. Repeating them waits for the current holder. The second column reports whether the
+// verb applies: whether cache_outbox_delayed accepts the letter, and whether no write token needs
+// it.
+var (
+	lockRetrySQL   = "SELECT id, COALESCE(JSON_VALID(params), 1) " + lockDeadSQL
+	lockDiscardSQL = fmt.Sprintf("SELECT id, repeated > 0 OR first_id = 0 OR died_at <= UTC_TIMESTAMP(6) - INTERVAL %d SECOND ", outbox.TokenLifetime/time.Second) + lockDeadSQL
+)
+
+const lockDeadSQL = "FROM cache_outbox_dead FORCE INDEX (PRIMARY) WHERE id > ? AND id <= ? AND " + deadFilter + " ORDER BY id LIMIT ? FOR UPDATE"
+
+// Contract: as deadLetterSQL, for the letters listed, which the transaction has locked: appends as
+// many rows. Its effect ends with the transaction.
+const putBackSQL = `INSERT INTO cache_outbox_delayed (entity, entity_id, params, trace, created_at, due_at, first_id, repeated)
+SELECT o.entity, o.entity_id, o.params, o.trace, o.created_at, UTC_TIMESTAMP(6), o.first_id, o.repeated
+FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) AS j
+STRAIGHT_JOIN cache_outbox_dead AS o FORCE INDEX (PRIMARY) ON o.id = j.id`
+
+// Contract: as RemoveSQL, for the letters listed, which the transaction has locked.
+var removeDeadSQL = fmt.Sprintf(session.RemoveSQL, "cache_outbox_dead")
+
+// RetryDead moves the dead letters that match q to cache_outbox_delayed, due immediately, under new
+// IDs. Their first IDs, parameters, traces and creation times stay; their attempts are reset. Rows
+// that die during the call stay dead.
+//
+// The move is done in transactions of 200, and did is called after each. If ctx ends, finished
+// transactions remain. RetryDead returns the IDs of the moved letters; two callers never get the
+// same ID. A letter that the table does not accept stays: see NotJSONError. Each transaction
+// includes its audit record.
+func (o *Orders) RetryDead(ctx context.Context, q DeadQuery, did func(total int)) ([]uint64, error) {
+	return o.eachDead(ctx, q, did, deadVerb{"retry", ActionRetry, lockRetrySQL, putBackSQL, func(ids []uint64) error { return &NotJSONError{ids} }})
+}
+
+// DiscardDead deletes the dead letters that match q, in transactions like those of RetryDead. A
+// letter that died within outbox.TokenLifetime stays if a write token can name it: the keys of its
+// row were not unlinked, and without the letter the token would report the row as settled.
+func (o *Orders) DiscardDead(ctx context.Context, q DeadQuery, did func(total int)) ([]uint64, error) {
+	return o.eachDead(ctx, q, did, deadVerb{"discard", ActionDiscard, lockDiscardSQL, "", func(ids []uint64) error {
+		return fmt.Errorf("dead letters %d died less than %v ago, and write tokens would report their rows as settled; retry them, or discard them later", ids, outbox.TokenLifetime)
+	}})
+}
+
+// A NotJSONError reports that dead letters cannot be put back: their parameters are not JSON, and
+// no table accepts them. They were inserted while the server's checks were off.
+type NotJSONError struct{ IDs []uint64 }
+
+// Error implements error.
+func (e *NotJSONError) Error() string {
+	return fmt.Sprintf("the parameters of dead letters %d are not JSON, so no table accepts them; "+
+		"correct them with UPDATE cache_outbox_dead SET params = ..., or discard them", e.IDs)
+}
+
+// eachDead applies verb to the matching letters that exist now, in chunks, and deletes them.
+func (o *Orders) eachDead(ctx context.Context, q DeadQuery, did func(total int), verb deadVerb) (done []uint64, err error) {
+	_, last, err := o.CountDead(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	var unfit []uint64
+	for from := uint64(0); from < last; {
+		part, err := o.deadPart(ctx, q, from, last, verb)
+		if err != nil {
+			return done, fmt.Errorf("%s dead letters: %w", verb.name, err)
+		}
+		if part.last == 0 {
+			break
+		}
+		from, done, unfit = part.last, append(done, part.fit...), append(unfit, part.unfit...)
+		did(len(done))
+		if ctx.Err() != nil {
+			return done, ctx.Err()
+		}
+	}
+	if len(unfit) > 0 {
+		return done, verb.refused(unfit)
+	}
+	return done, nil
+}
+
+// A deadPart is a chunk of letters, by ID in ascending order.
+type deadPart struct {
+	fit, unfit []uint64 // whether the verb can be applied
+	last       uint64   // greatest ID of both; 0 if there are none
+}
+
+// deadPart handles one chunk in its own transaction, which it finishes even if ctx ends.
+func (o *Orders) deadPart(ctx context.Context, q DeadQuery, from, last uint64, verb deadVerb) (deadPart, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.db.Config.StatementTimeout)
+	defer cancel()
+	tx, err := o.db.Side.BeginTx(ctx, nil)
+	if err != nil {
+		return deadPart{}, err
+	}
+	defer func() { _ = tx.Rollback() }() // no effect after Commit
+	part, err := lockDead(ctx, tx, verb.lockSQL, slices.Concat([]any{from, last}, q.args(), []any{deadChunk}))
+	if err != nil || len(part.fit) == 0 {
+		return part, err
+	}
+	list, err := json.Marshal(part.fit)
+	if err != nil {
+		return deadPart{}, err
+	}
+	for _, query := range []string{verb.copySQL, removeDeadSQL} {
+		if query == "" {
+			continue
+		}
+		n, err := session.Affected(tx.ExecContext(ctx, query, string(list)))
+		if err == nil && n != int64(len(part.fit)) {
+			err = fmt.Errorf("%d of %d locked letters were found", n, len(part.fit))
+		}
+		if err != nil {
+			return deadPart{}, err
+		}
+	}
+	if err := o.audit(ctx, tx, verb.action, q.recorded(part.fit), len(part.fit)); err != nil {
+		return deadPart{}, err
+	}
+	return part, tx.Commit()
+}
+
+// recorded returns the audit's record of an action on letters: how they were selected, and their
+// IDs.
+func (q *DeadQuery) recorded(ids []uint64) any {
+	return struct {
+		Entity     string    `json:"entity,omitempty"`
+		Reason     string    `json:"reason,omitempty"`
+		MapVersion string    `json:"map_version,omitempty"`
+		OlderThan  float64   `json:"older_than_seconds,omitempty"`
+		NewerThan  float64   `json:"newer_than_seconds,omitempty"`
+		At         time.Time `json:"at,omitzero"`
+		Last       uint64    `json:"last_id,omitempty"`
+		IDs        []uint64  `json:"ids"`
+	}{q.Entity, q.Reason, q.MapVersion, q.OlderThan.Seconds(), q.NewerThan.Seconds(), q.At, q.Last, ids}
+}
+
+func lockDead(ctx context.Context, tx *sql.Tx, query string, args []any) (part deadPart, err error) {
+	rows, err := tx.QueryContext(ctx, query, args...)
+	if err != nil {
+		return deadPart{}, err
+	}
+	defer func() { _ = rows.Close() }() // rows.Err reports what went wrong
+	for rows.Next() {
+		var fits bool
+		if err := rows.Scan(&part.last, &fits); err != nil {
+			return deadPart{}, err
+		}
+		if fits {
+			part.fit = append(part.fit, part.last)
+		} else {
+			part.unfit = append(part.unfit, part.last)
+		}
+	}
+	return part, rows.Err()
+}
+
+// A Correction is one dead letter as it was read, and the values to put it back with.
+type Correction struct {
+	Letter DeadLetter
+	Entity string
+	Params *string // JSON text, put back byte for byte; nil: none
+}
+
+// ErrLetterChanged reports that a dead letter is no longer as it was read, because another operator
+// acted first.
+var ErrLetterChanged = errors.New("the dead letter has changed or is gone; read it again with `unstale dead show`")
+
+// Contract: as putBackSQL, for one letter, which it locks. It appends one row, or none if the
+// letter has changed. Its effect ends with the transaction.
+const putBackCorrectedSQL = `INSERT INTO cache_outbox_delayed (entity, entity_id, params, trace, created_at, due_at, first_id, repeated)
+SELECT ?, o.entity_id, ?, o.trace, o.created_at, UTC_TIMESTAMP(6), o.first_id, o.repeated
+FROM cache_outbox_dead AS o FORCE INDEX (PRIMARY)
+WHERE o.id = ? AND o.entity = ? AND o.entity_id = ? AND o.params <=> ? FOR UPDATE`
+
+// RetryCorrected puts one dead letter back as RetryDead does, with another entity or other
+// parameters. The audit keeps the old and the new values, but only the first 4 KiB of parameters.
+func (o *Orders) RetryCorrected(ctx context.Context, c Correction) error {
+	l := &c.Letter
+	arguments := struct {
+		ID           uint64  `json:"id"`
+		Entity       string  `json:"entity"`
+		Params       *string `json:"params"`
+		EntityBefore string  `json:"entity_before"`
+		ParamsBefore *string `json:"params_before"`
+		EntityID     string  `json:"entity_id"`
+	}{l.ID, c.Entity, head(c.Params), l.Entity, head(l.Params), l.EntityID}
+	err := o.audited(context.WithoutCancel(ctx), ActionCorrect, arguments, func(tx *sqlx.Tx) (int, error) {
+		n, err := session.Affected(tx.ExecContext(ctx, putBackCorrectedSQL, c.Entity, c.Params, l.ID, l.Entity, l.EntityID, l.Params))
+		if err == nil && n == 1 {
+			n, err = session.Affected(tx.ExecContext(ctx, removeDeadSQL, fmt.Sprintf("[%d]", l.ID)))
+		}
+		if err == nil && n != 1 {
+			err = ErrLetterChanged
+		}
+		return 1, err
+	})
+	if err != nil {
+		return fmt.Errorf("retry dead letter %d: %w", l.ID, err)
+	}
+	return nil
+}
+
+// head returns the part of a text that the audit keeps.
+func head(text *string) *string {
+	if text == nil {
+		return nil
+	}
+	kept := session.ErrorText(*text)
+	return &kept
 }

@@ -1,8 +1,14 @@
 package store
 
 import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
 	"math"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -347,4 +353,170 @@ func (p *planner) settled(now time.Time, rows []ClaimedRow, gone []uint64) {
 	}
 	p.skipped = p.skipped || head-p.head > passed
 	p.move(now, head)
+}
+
+// Contract for all: no lock. They read at most one row, or the listed rows up to a limit. MySQL 9.7
+// plans a query for only the id as a scan from the table's start, regardless of its bound, so all
+// bounded queries select another column.
+const (
+	firstSQL  = "SELECT id FROM cache_outbox FORCE INDEX (PRIMARY) ORDER BY id LIMIT 1"
+	existsSQL = "EXISTS (SELECT entity FROM cache_outbox FORCE INDEX (PRIMARY) WHERE %s)"
+	listSQL   = "SELECT id, entity FROM cache_outbox FORCE INDEX (PRIMARY) WHERE %s ORDER BY id LIMIT %d"
+)
+
+// begin runs the scans that r needs and returns where r begins.
+func (q *Queue) begin(ctx context.Context, r request) (start, error) {
+	for {
+		next, at := q.planner.plan(r)
+		if next == nil {
+			return at, nil
+		}
+		if err := q.scan(ctx, next); err != nil {
+			return start{}, err
+		}
+	}
+}
+
+// scan runs a scan and passes the result to the planner.
+func (q *Queue) scan(ctx context.Context, next *scan) (err error) {
+	var a answer
+	if next.kind == scanFirst {
+		began := time.Now()
+		err = q.db.Claims.QueryRowContext(ctx, firstSQL).Scan(&a.first.id)
+		a.took, a.first.found = time.Since(began), err == nil
+		if errors.Is(err, sql.ErrNoRows) {
+			err = nil
+		}
+	} else {
+		a, err = q.list(ctx, next.spans)
+	}
+	if err == nil {
+		q.planner.observe(time.Now(), next, a)
+	}
+	return err
+}
+
+// list lists rows, committed or not. It gives up after half of the time that ctx leaves, so the
+// other half remains for the caller's next statement. It replaces the end of all IDs by the last
+// assigned ID, at most the second greatest: no head can be beyond the greatest.
+func (q *Queue) list(ctx context.Context, spans []span) (a answer, err error) {
+	if spans[0].last == allIDs {
+		next, err := q.db.NextID(ctx, hot.name)
+		if err != nil {
+			return answer{}, err
+		}
+		spans[0].last = min(next-1, allIDs-1)
+	}
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		deadline = time.Now().Add(2 * q.db.Config.StatementTimeout)
+	}
+	limited, cancel := context.WithTimeout(ctx, time.Until(deadline)/2)
+	defer cancel()
+	began := time.Now()
+	tx, err := q.db.Side.BeginTxx(limited, &sql.TxOptions{Isolation: sql.LevelReadUncommitted, ReadOnly: true})
+	if err == nil {
+		var rows []struct {
+			ID     uint64
+			Entity string
+		}
+		began = time.Now()
+		err = tx.SelectContext(limited, &rows, fmt.Sprintf(listSQL, spanned(spans), maxListed+1))
+		ended := time.Now()
+		_ = tx.Rollback() // it has only read
+		a.rtt = time.Since(ended)
+		a.took = max(ended.Sub(began)-a.rtt, 0)
+		for _, row := range rows {
+			a.ids = append(a.ids, row.ID)
+		}
+	}
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		return answer{took: time.Since(began), gaveUp: true}, nil
+	}
+	return a, err
+}
+
+// A span is a range of IDs without a gap, from first to last.
+type span struct{ first, last uint64 }
+
+// maxSpans is the maximum number of spans in one statement. With more, the IDs are so scattered
+// that ranges gain nothing.
+const maxSpans = 100
+
+// spans returns the spans of IDs in ascending order, or nil if there are more than maxSpans.
+func spans(ids []uint64) []span { return spansUpTo(ids, maxSpans) }
+
+func spansUpTo(ids []uint64, most int) []span {
+	var list []span
+	for _, id := range ids {
+		if n := len(list); n > 0 && list[n-1].last+1 == id {
+			list[n-1].last = id
+			continue
+		}
+		if len(list) == most {
+			return nil
+		}
+		list = append(list, span{id, id})
+	}
+	return list
+}
+
+// spanned returns a condition on id for the spans. A range that ends with the span would make the
+// server read the row after it and wait for that row's lock, which another session may hold. Each
+// range therefore ends one ID earlier, where the next row is the span's last one, and the last row
+// is matched separately.
+func spanned(list []span) string {
+	var b strings.Builder
+	for i, s := range list {
+		if i > 0 {
+			b.WriteString(" OR ")
+		}
+		if s.first < s.last {
+			b.WriteString("id BETWEEN " + strconv.FormatUint(s.first, 10) + " AND " + strconv.FormatUint(s.last-1, 10) + " OR ")
+		}
+		b.WriteString("id = " + strconv.FormatUint(s.last, 10))
+	}
+	return b.String()
+}
+
+// Waiting reports, with one plain statement, whether cache_outbox has a row. It includes rows that
+// another worker holds, which the next claim does not get.
+func (q *Queue) Waiting(ctx context.Context) (found bool, err error) {
+	began := time.Now()
+	at, err := q.begin(ctx, request{began: began, poll: true})
+	if err == nil && at.isWhole() && !at.first.found {
+		q.planner.sawAll(began)
+	}
+	if err == nil && at.head > 0 {
+		query := "SELECT " + fmt.Sprintf(existsSQL, "id >= ?")
+		if len(at.stragglers) > 0 {
+			query += " OR " + fmt.Sprintf(existsSQL, spanned(at.stragglers))
+		}
+		err = q.db.Claims.QueryRowContext(ctx, query, at.head).Scan(&found)
+	}
+	if err != nil {
+		return false, fmt.Errorf("poll outbox: %w", err)
+	}
+	return found || at.first.found, nil
+}
+
+// Contract: no lock (a consistent read), one row of the index named, the pause by primary key.
+const pollStateSQL = `SELECT EXISTS (SELECT 1 FROM cache_outbox_delayed FORCE INDEX (due) WHERE due_at <= UTC_TIMESTAMP(6)),
+EXISTS (SELECT 1 FROM cache_outbox_control WHERE name = 'pause' AND (ends_at IS NULL OR ends_at > UTC_TIMESTAMP(6))), UTC_TIMESTAMP(6)`
+
+// A PollState is the state that changes slowly, read in one plain statement.
+type PollState struct {
+	Due    bool // a delayed row is due
+	Paused bool // see Pause
+}
+
+// PollState reads a PollState and the database's clock.
+func (q *Queue) PollState(ctx context.Context) (state PollState, err error) {
+	var now time.Time
+	sent := time.Now()
+	if err := q.db.Claims.QueryRowContext(ctx, pollStateSQL).Scan(&state.Due, &state.Paused, &now); err != nil {
+		return PollState{}, fmt.Errorf("poll outbox: %w", err)
+	}
+	q.clock.observe(sent, now)
+	return state, nil
 }

@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"fmt"
+	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -288,4 +290,295 @@ func (o *Overview) readAge(ctx context.Context, age *time.Duration, query string
 		*age = micros(n)
 	}
 	return len(ages) > 0, nil
+}
+
+// A Staleness is the information, in addition to the counts of a Status, that shows whether
+// anything is stale and why.
+type Staleness struct {
+	At           time.Time // UTC, the database's clock
+	ReadOnly     bool      // the server refuses writes of accounts without a privilege for that
+	Failing      []FailingRows
+	DeadFor      time.Duration // since the oldest dead letter died; 0 without one
+	Unswept      bool          // a request was never swept
+	UnsweptFor   time.Duration // since the oldest of those; 0 if its time is in the future
+	Workers      []WorkerNote  // of the last day, the most recent record first
+	WorkersError error         // a privilege is missing to read them
+	// a running replay: who, its progress, since when; EndsAt is not set
+	Replay *Pause
+	// a replay of the last day that was killed, unless a later one completed
+	BrokenReplay *AuditRecord
+	// StaleEntries are those that spot checks found; StaleEntriesError is why they cannot be read.
+	// Left are the latest of those that no worker has unlinked and whose TTL has not ended.
+	StaleEntries      StaleCount
+	Left              []OldEntry
+	StaleEntriesError error
+}
+
+// PartMark begins the part of a row's error that describes what was applied without lookups.
+const PartMark = "; applied without lookups: "
+
+// FailingRows are delayed rows that failed for one reason and will be retried.
+type FailingRows struct {
+	Reason string        `db:"reason"`
+	N      int           `db:"n"`     // among the first MaxExactCount that are due
+	Error  string        `db:"error"` // of one of them
+	Micros int64         `db:"age"`
+	Age    time.Duration // since the oldest was created
+	// WaitsForClock: one is due later than a worker delayed it
+	WaitsForClock bool `db:"waits_for_clock"`
+}
+
+// Contract for all: no lock (consistent reads); one row of the index named, or MaxExactCount rows
+// of it. unsweptSQL skips the requests that wait for their second sweep, at most those of one
+// lease.
+const (
+	clockSQL   = "SELECT UTC_TIMESTAMP(6), @@GLOBAL.read_only"
+	failingSQL = `SELECT reason, COUNT(*) AS n, COALESCE(MAX(error), '') AS error, MAX(TIMESTAMPDIFF(MICROSECOND, created_at, UTC_TIMESTAMP(6))) AS age,
+%s AS waits_for_clock
+FROM (SELECT reason, error, created_at, due_at%s FROM cache_outbox_delayed FORCE INDEX (due) ORDER BY due_at LIMIT ?) AS first_due
+WHERE reason <> '' GROUP BY reason ORDER BY n DESC, reason`
+	waitsForClockSQL = "COALESCE(MAX(due_at > UTC_TIMESTAMP(6) + INTERVAL retry_us + 1000000 MICROSECOND), 0)"
+
+	deadForSQL = "SELECT TIMESTAMPDIFF(MICROSECOND, died_at, UTC_TIMESTAMP(6)) FROM cache_outbox_dead FORCE INDEX (PRIMARY) ORDER BY id LIMIT 1"
+	unsweptSQL = "SELECT TIMESTAMPDIFF(MICROSECOND, requested_at, UTC_TIMESTAMP(6)) FROM cache_outbox_sweeps FORCE INDEX (PRIMARY) WHERE swept_at IS NULL ORDER BY id LIMIT 1"
+)
+
+// readStaleness reads a Staleness. If the account may not read the workers, for example an account
+// of an earlier version, it reads the rest.
+func (o *Overview) readStaleness(ctx context.Context, st *Staleness) error {
+	if err := o.db.Side.QueryRowContext(ctx, clockSQL).Scan(&st.At, &st.ReadOnly); err != nil {
+		return err
+	}
+	err := o.db.Side.SelectContext(ctx, &st.Failing, fmt.Sprintf(failingSQL, waitsForClockSQL, ", retry_us"), MaxExactCount)
+	if mysqlerr.Number(err) == mysqlerr.NoColumn { // before migration 29
+		err = o.db.Side.SelectContext(ctx, &st.Failing, fmt.Sprintf(failingSQL, "0", ""), MaxExactCount)
+	}
+	if err != nil {
+		return err
+	}
+	for i := range st.Failing {
+		st.Failing[i].Age = micros(st.Failing[i].Micros)
+	}
+	if _, err := o.readAge(ctx, &st.DeadFor, deadForSQL); err != nil {
+		return err
+	}
+	if st.Unswept, err = o.readAge(ctx, &st.UnsweptFor, unsweptSQL); err != nil {
+		return err
+	}
+	if st.Replay, err = o.orders.order(ctx, "replay"); err != nil {
+		return err
+	}
+	if st.Replay == nil {
+		if st.BrokenReplay, err = o.orders.brokenReplay(ctx); err != nil {
+			return err
+		}
+	}
+	if st.Workers, err = o.workers.workers(ctx); mysqlerr.Number(err) == mysqlerr.NoRight {
+		st.WorkersError, err = fmt.Errorf("%w; GRANT SELECT ON cache_outbox_workers to this account", err), nil
+	}
+	if err != nil {
+		return err
+	}
+	if st.StaleEntries, st.StaleEntriesError = NewStaleEntries(o.db).Count(ctx); st.StaleEntriesError == nil {
+		st.Left, st.StaleEntriesError = readLeft(ctx, o.db)
+	}
+	if ctx.Err() != nil {
+		return st.StaleEntriesError
+	}
+	return nil
+}
+
+// micros returns an age in microseconds as a Duration, and 0 for a time in the future.
+func micros(n int64) time.Duration { return max(signedMicros(n), 0) }
+
+// signedMicros returns an age in microseconds as a Duration, negative for a time in the future.
+// Values outside the range of a Duration are clamped.
+func signedMicros(n int64) time.Duration {
+	return time.Duration(min(max(n, math.MinInt64/1000), math.MaxInt64/1000)) * time.Microsecond
+}
+
+// A PendingRow is a row that is not settled, or a repeat.
+type PendingRow struct {
+	Whereabout
+	ID       uint64  `db:"id"` // in its table
+	Entity   string  `db:"entity"`
+	EntityID string  `db:"entity_id"`
+	Params   *string `db:"params"` // JSON text as written; nil if there are none
+	Trace    string  `db:"trace"`
+	// when it was created or, if it is a dead letter, died; UTC, the database's clock
+	Since time.Time `db:"since"`
+	// it is not due and has not failed: an application scheduled it, or the map repeats it
+	Scheduled bool `db:"scheduled"`
+}
+
+// An Object is an entity with an ID, or with any ID if that is empty. Rows whose ID is missing or
+// was cut match each ID.
+type Object struct{ Entity, ID string }
+
+// A PendingQuery selects the rows that match one of its fields. One of them is required.
+type PendingQuery struct {
+	Objects []Object
+	Trace   string
+	Not     []string // all rows of other entities; nil: none
+	All     bool     // all rows
+}
+
+// Contract for both: no lock (consistent reads); the first MaxExactCount rows of the primary key of
+// each table, from its end for dead letters, and of the index on due_at. Then the params of those
+// that match, by primary key. The second counts one more.
+const (
+	pendingSQL = `SELECT p.*, COALESCE(o.params, l.params, d.params) AS params FROM (SELECT * FROM (
+(SELECT 'outbox' AS place, id, entity, entity_id, COALESCE(trace, '') AS trace, created_at AS since, NULL AS due_at, '' AS reason, '' AS error, 0 AS scheduled
+FROM cache_outbox FORCE INDEX (PRIMARY) ORDER BY id LIMIT ?)
+UNION ALL (SELECT 'delayed', id, entity, entity_id, COALESCE(trace, ''), created_at, due_at, COALESCE(reason, ''), COALESCE(error, ''),
+COALESCE(reason, '') = '' AND due_at > UTC_TIMESTAMP(6) FROM cache_outbox_delayed FORCE INDEX (due) ORDER BY due_at LIMIT ?)
+UNION ALL (SELECT 'dead', id, entity, entity_id, trace, died_at, NULL, reason, COALESCE(error, ''), 0
+FROM cache_outbox_dead FORCE INDEX (PRIMARY) ORDER BY id DESC LIMIT ?)) AS pending WHERE %s ORDER BY scheduled, place, id LIMIT ?) AS p
+LEFT JOIN cache_outbox AS o ON p.place = 'outbox' AND o.id = p.id
+LEFT JOIN cache_outbox_delayed AS l ON p.place = 'delayed' AND l.id = p.id
+LEFT JOIN cache_outbox_dead AS d ON p.place = 'dead' AND d.id = p.id ORDER BY p.scheduled, p.place, p.id`
+	countPendingSQL = `SELECT GREATEST((SELECT COUNT(*) FROM (SELECT 1 FROM cache_outbox LIMIT ?) AS o),
+(SELECT COUNT(*) FROM (SELECT 1 FROM cache_outbox_delayed LIMIT ?) AS l), (SELECT COUNT(*) FROM (SELECT 1 FROM cache_outbox_dead LIMIT ?) AS d))`
+)
+
+// Pending lists the rows that match q, at most limit, among the first 10,000 of each table: dead
+// letters first, and scheduled rows last. It reports whether others that are not scheduled may
+// match.
+func Pending(ctx context.Context, db *session.Sessions, q PendingQuery, limit int) (list []PendingRow, more bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, db.Config.StatementTimeout)
+	defer cancel()
+	args, conditions := []any{MaxExactCount, MaxExactCount, MaxExactCount}, []string(nil)
+	if q.All {
+		q, conditions = PendingQuery{}, []string{"TRUE"}
+	}
+	if q.Trace != "" {
+		conditions, args = append(conditions, "trace = ?"), append(args, q.Trace)
+	}
+	for _, object := range q.Objects {
+		conditions = append(conditions, "entity = ? AND (? IN ('', entity_id) OR CHAR_LENGTH(entity_id) NOT BETWEEN 1 AND 255)")
+		args = append(args, object.Entity, object.ID)
+	}
+	if len(q.Not) > 0 {
+		conditions = append(conditions, "entity NOT IN (?"+strings.Repeat(", ?", len(q.Not)-1)+")")
+		for _, entity := range q.Not {
+			args = append(args, entity)
+		}
+	}
+	if len(conditions) == 0 {
+		return nil, false, nil
+	}
+	err = db.Side.SelectContext(ctx, &list, fmt.Sprintf(pendingSQL, strings.Join(conditions, " OR ")), append(args, limit)...)
+	counted := 0
+	if err == nil {
+		err = db.Side.GetContext(ctx, &counted, countPendingSQL, MaxExactCount+1, MaxExactCount+1, MaxExactCount+1)
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("look for rows that wait: %w", err)
+	}
+	return list, counted > MaxExactCount || len(list) == limit && !list[limit-1].Scheduled, nil
+}
+
+// A Whereabout is a place where a row is now, before it is settled or in addition.
+type Whereabout struct {
+	Table  string     `db:"place"`  // without "cache_outbox_": "outbox", "delayed" or "dead"
+	Row    uint64     `db:"row_id"` // in cache_outbox; 0 for a row that was scheduled
+	DueAt  *time.Time `db:"due_at"` // of a delayed row
+	Reason string     `db:"reason"` // of a delayed row that failed, or of a dead letter
+	Error  string     `db:"error"`
+}
+
+// A WhereaboutsQuery selects rows: by Row, or by what else is not empty.
+type WhereaboutsQuery struct {
+	Row                     uint64 // in cache_outbox
+	Entity, EntityID, Trace string
+}
+
+// maxWhereabouts bounds the result of Whereabouts per table.
+const maxWhereabouts = 100
+
+// whereaboutsSQL returns the statement with a condition for each table.
+func whereaboutsSQL(outbox, delayed, dead string) string {
+	return `(SELECT 'outbox' AS place, id AS row_id, NULL AS due_at, '' AS reason, '' AS error FROM cache_outbox WHERE ` + outbox + ` LIMIT ?)
+UNION ALL (SELECT 'delayed', first_id, due_at, COALESCE(reason, ''), COALESCE(error, '') FROM cache_outbox_delayed WHERE ` + delayed + ` LIMIT ?)
+UNION ALL (SELECT 'dead', first_id, NULL, reason, COALESCE(error, '') FROM cache_outbox_dead WHERE ` + dead + ` LIMIT ?)`
+}
+
+// Contract for both: no lock (a consistent read). By row: found by primary key or by the indexes on
+// first_id. By names: reads the tables until enough rows match, since only operators ask.
+var (
+	whereaboutsOfRowSQL   = whereaboutsSQL("id = ?", "first_id = ?", "first_id = ?")
+	whereaboutsOfNamesSQL = whereaboutsSQL(namesFilter, namesFilter, namesFilter)
+)
+
+const namesFilter = "(? = '' OR entity = ?) AND (? = '' OR entity_id = ?) AND (? = '' OR trace = ?)"
+
+// Whereabouts returns where rows are now, at most 100 per table: a row is nowhere if it is settled,
+// and in several places if the map asks for repeats.
+func (o *Orders) Whereabouts(ctx context.Context, q WhereaboutsQuery) (list []Whereabout, err error) {
+	ctx, cancel := context.WithTimeout(ctx, o.db.Config.StatementTimeout)
+	defer cancel()
+	sql, args := whereaboutsOfRowSQL, []any{q.Row}
+	if q.Row == 0 {
+		sql, args = whereaboutsOfNamesSQL, []any{q.Entity, q.Entity, q.EntityID, q.EntityID, q.Trace, q.Trace}
+	}
+	args = slices.Repeat(append(args, maxWhereabouts), 3)
+	if err := o.db.Side.SelectContext(ctx, &list, sql, args...); err != nil {
+		return nil, fmt.Errorf("look for rows that are not settled: %w", err)
+	}
+	return list, nil
+}
+
+// A ConflictKind is a kind of conflict between the databases that workers serve with one Redis.
+type ConflictKind string
+
+// The kinds of conflicts.
+const (
+	ConflictRestored ConflictKind = "restored" // the database is older than Redis
+	ConflictID       ConflictKind = "id"       // two databases have one ID
+	ConflictNames    ConflictKind = "names"    // two databases have the same names
+)
+
+// ConflictKinds lists all kinds.
+var ConflictKinds = []ConflictKind{ConflictRestored, ConflictID, ConflictNames}
+
+// A Conflict is a problem with the data that Redis has about this outbox or another one. Workers
+// detect it: see package status.
+type Conflict struct {
+	Kind ConflictKind
+	Text string // one sentence, without final punctuation
+	Cure string // what to do
+}
+
+// FewIDs is the number of IDs left below which an insert must have chosen an ID: numbered
+// automatically, IDs do not reach half of their range in a thousand years.
+const FewIDs = math.MaxUint64/2 + 1
+
+// NumberedTables are the tables with IDs that applications, operators and triggers insert into.
+var NumberedTables = []string{"cache_outbox", "cache_outbox_delayed", "cache_outbox_dead"}
+
+// IDsLeft returns how many more rows each of NumberedTables can number. At 0, every insert fails.
+// It ends within the timeout of one statement.
+func (o *Overview) IDsLeft(ctx context.Context) (map[string]uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, o.db.Config.StatementTimeout)
+	defer cancel()
+	var st Status
+	for _, table := range NumberedTables {
+		if err := o.readIDsLeft(ctx, &st, table); err != nil {
+			return nil, fmt.Errorf("read the next ID of %s: %w", table, err)
+		}
+	}
+	return st.IDsLeft, nil
+}
+
+// readIDsLeft adds a table to Status.IDsLeft.
+func (o *Overview) readIDsLeft(ctx context.Context, st *Status, table string) error {
+	next, err := o.db.NextID(ctx, table)
+	if err != nil {
+		return err
+	}
+	if st.IDsLeft == nil {
+		st.IDsLeft = map[string]uint64{}
+	}
+	st.IDsLeft[table] = math.MaxUint64 - next
+	return nil
 }

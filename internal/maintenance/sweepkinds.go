@@ -1,0 +1,245 @@
+package maintenance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/store"
+)
+
+// patterns scans the keyspace once for all patterns and publishes them. If Redis refuses a pattern
+// or one of its keys, the request is postponed. The others are finished, or kept for their second
+// sweep.
+func (x *executor) patterns(ctx context.Context, requests []store.Sweep) (done int, err error) {
+	var patterns []string
+	asked := map[string][]store.Sweep{}
+	for _, r := range requests {
+		if asked[r.Name] == nil {
+			patterns = append(patterns, r.Name)
+		}
+		asked[r.Name] = append(asked[r.Name], r)
+	}
+	x.watch.begin(store.SweepProgress{Kind: store.SweepPattern, Patterns: len(patterns)})
+	defer x.watch.over(store.SweepPattern)
+	result, err := x.cfg.Redis.Sweep(ctx, patterns, func(p keyspace.Progress) {
+		x.watch.note(store.SweepPattern, func(progress *store.SweepProgress) {
+			progress.Scanned, progress.Total, progress.Unlinked = p.Scanned, p.Total, p.Unlinked
+		})
+	})
+	if err != nil {
+		return 0, fmt.Errorf("sweep patterns (%d): %w", len(patterns), err)
+	}
+	x.watch.note(store.SweepPattern, func(progress *store.SweepProgress) {
+		progress.Scanned, progress.Total, progress.Unlinked = result.Scanned, result.Total, result.Unlinked
+	})
+	version := x.cfg.Map.Version()
+	if _, err := x.cfg.Publish(ctx, keyspace.News{Patterns: patterns}); err != nil {
+		return 0, fmt.Errorf("publish patterns: %w", err)
+	}
+	var swept []store.Sweep
+	var refused []refusal
+	for _, p := range result.Patterns {
+		if p.Err == nil {
+			swept = append(swept, asked[p.Pattern]...)
+			continue
+		}
+		for _, r := range asked[p.Pattern] {
+			refused = append(refused, refusal{r, p.Err})
+		}
+	}
+	x.cfg.Metrics.Swept(len(patterns), result.Unlinked)
+	if err := x.postpone(ctx, refused); err != nil {
+		return 0, err
+	}
+	return len(requests), x.finish(ctx, version, swept, result.Position)
+}
+
+// someAway reports that some sets met an outage that does not affect the others: their slot is
+// moving, or their master is unreachable. They wait while the others continue.
+type someAway struct {
+	sets  int
+	first store.Sweep
+	err   error
+}
+
+func (e *someAway) Error() string {
+	return fmt.Sprintf("index sets wait (%d), the first is %q: %v", e.sets, e.first.Name, e.err)
+}
+
+func (e *someAway) Unwrap() error { return e.err }
+
+// add counts a set and returns the error that includes it.
+func (e *someAway) add(r store.Sweep, err error) *someAway {
+	if e == nil {
+		e = &someAway{first: r, err: err}
+	}
+	e.sets++
+	return e
+}
+
+// sets clears a batch of sets: the small ones together, as one batch of the journal, then the large
+// ones in sequence. Unless the error ends the sweep, it is a *someAway.
+func (x *executor) sets(ctx context.Context, requests []store.Sweep) (done int, err error) {
+	x.watch.beginSets()
+	version := x.cfg.Map.Version()
+	asked := make([]keyspace.SetRequest, len(requests))
+	for i, r := range requests {
+		asked[i] = keyspace.SetRequest{Set: r.Name, ID: r.ID}
+	}
+	taken, err := x.cfg.Redis.TakeSets(ctx, asked, x.publishMembers(ctx))
+	if err != nil {
+		return 0, fmt.Errorf("take index sets (%d): %w", len(requests), err)
+	}
+	var (
+		small, large []store.Sweep
+		refused      []refusal
+		away         *someAway
+	)
+	for i, r := range requests {
+		set := taken.Sets[i]
+		switch {
+		case isRefusal(set.Err):
+			refused = append(refused, refusal{r, set.Err})
+		case set.Err != nil:
+			away = away.add(r, set.Err)
+		case set.Large:
+			large = append(large, r)
+		default:
+			small = append(small, r)
+		}
+	}
+	err = errors.Join(x.postpone(ctx, refused), x.finish(ctx, version, small, taken.Position))
+	if err != nil {
+		return 0, err
+	}
+	x.tookSets(len(small))
+	done = len(small) + len(refused)
+	defer x.watch.setsInHand(0)
+	for i, r := range large {
+		x.watch.setsInHand(len(large) - i)
+		err := x.set(ctx, version, r)
+		switch {
+		case err == nil:
+			done++
+		case IsRedis(err) && ctx.Err() == nil:
+			away = away.add(r, err)
+		default:
+			return done, err
+		}
+	}
+	if away != nil {
+		return done, away
+	}
+	return done, nil
+}
+
+// set clears one large set.
+func (x *executor) set(ctx context.Context, version string, r store.Sweep) error {
+	taken, err := x.cfg.Redis.TakeSet(ctx, r.Name, r.ID, x.publishMembers(ctx))
+	switch {
+	case isRefusal(err):
+		err = x.postpone(ctx, []refusal{{r, err}})
+	case err == nil:
+		if err = x.finish(ctx, version, []store.Sweep{r}, taken.Position); err == nil {
+			x.tookSets(1)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("sweep set %q: %w", r.Name, err)
+	}
+	return nil
+}
+
+// publishMembers returns a function that publishes deleted members and counts them.
+func (x *executor) publishMembers(ctx context.Context) func(members []string) error {
+	return func(members []string) error {
+		_, err := x.cfg.Publish(ctx, keyspace.News{Keys: members})
+		if err == nil {
+			n := int64(len(members))
+			x.cfg.Metrics.Swept(0, n)
+			x.watch.note(store.SweepSet, func(progress *store.SweepProgress) { progress.Unlinked += n })
+		}
+		return err
+	}
+}
+
+// tookSets counts sets that were cleared.
+func (x *executor) tookSets(sets int) {
+	x.cfg.Metrics.Swept(sets, 0)
+	x.watch.note(store.SweepSet, func(progress *store.SweepProgress) {
+		progress.Scanned += int64(sets)
+		progress.Total = max(progress.Total, progress.Scanned)
+	})
+}
+
+// isRefusal reports whether Redis refused a single name.
+func isRefusal(err error) bool {
+	var refused *keyspace.Refusal
+	return errors.As(err, &refused)
+}
+
+// An executor carries out requests.
+type executor struct {
+	cfg   *SweepConfig
+	watch *sweepWatch
+}
+
+// finish records the result of requests that were carried out. A reader that had a lease and an old
+// value at the time of the request may have stored that value after the sweep passed its key. A
+// second sweep finds it if it begins after every lease of that time has expired.
+//
+// If the map sets a hold time, replicas may lag that long, so readers load old values until it has
+// elapsed, and their leases add to it. A sweep that began late enough already counts as the second
+// sweep.
+func (x *executor) finish(ctx context.Context, version string, requests []store.Sweep, position keyspace.Position) error {
+	swept := store.Swept{Position: store.Position(position), MapVersion: version}
+	var again []store.Sweep
+	for _, r := range requests {
+		swept.SettleAfter = max(swept.SettleAfter, r.Lease)
+		if r.Age() < r.Lease+r.Hold() {
+			swept.Settling = append(swept.Settling, r)
+		} else {
+			swept.Finished = append(swept.Finished, r)
+		}
+		if r.Attempts > 0 {
+			again = append(again, r)
+		}
+	}
+	if len(again) > 0 {
+		x.cfg.Log.Info("redis takes sweeps that it had refused", "sweeps", len(again), "kind", again[0].Kind, "name", again[0].Name)
+	}
+	defer x.cfg.Metrics.Call()()
+	return x.cfg.Requests.FinishSweeps(ctx, swept)
+}
+
+// refusedDelay is the wait after Redis refused a pattern or a set, for example a key that is not a
+// set. Only an operator can fix that. The request waits, and status shows it.
+const refusedDelay = time.Minute
+
+// A refusal is a request that Redis refused, and why.
+type refusal struct {
+	request store.Sweep
+	err     error
+}
+
+// postpone delays requests. It logs those that Redis refuses for the first time, in one message.
+func (x *executor) postpone(ctx context.Context, refusals []refusal) error {
+	var fresh []refusal
+	list := make([]store.SweepRefusal, len(refusals))
+	for i, r := range refusals {
+		list[i] = store.SweepRefusal{ID: r.request.ID, Error: r.err.Error()}
+		if r.request.Attempts == 0 {
+			fresh = append(fresh, r)
+		}
+	}
+	if len(fresh) > 0 {
+		first := fresh[0]
+		x.cfg.Log.Warn("redis refuses sweeps, which wait and are tried again every minute", "sweeps", len(fresh),
+			"kind", first.request.Kind, "name", first.request.Name, "error", first.err)
+	}
+	defer x.cfg.Metrics.Call()()
+	return x.cfg.Requests.PostponeSweeps(ctx, list, refusedDelay)
+}
