@@ -33,7 +33,7 @@ type recipe struct {
 	sql, redis   []block
 }
 
-// A recipeCase is a case of the page, parsed without package mapcases.
+// A recipeCase is a case of the page, parsed without package maptool.
 type recipeCase struct {
 	Name string
 	Row  struct {

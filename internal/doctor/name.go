@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// A Name is the name of a key or of a family, as any bytes. In JSON it is a string. If it is not
+// A KeyName is the name of a key or of a family, as any bytes. In JSON it is a string. If it is not
 // UTF-8, which a string cannot represent, it is an object such as {"base64": "/w=="}.
 type KeyName string
 

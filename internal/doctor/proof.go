@@ -35,7 +35,7 @@ func LookupCure(err error) string {
 	return "correct its SQL, or the grants of this account"
 }
 
-// A Proof is the result of a comparison of one lookup.
+// A LookupProof is the result of a comparison of one lookup.
 type LookupProof struct {
 	// IDs is for how many IDs it was asked, together and one by one. Rows is how many rows it
 	// found.

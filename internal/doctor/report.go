@@ -20,7 +20,7 @@ import (
 // checks are the checks of package doctor that a report includes.
 var checks = []string{"schema", "mysql-rights", "mysql-settings", "mysql-connections", "redis-rights", "clocks", "redis-memory"}
 
-// A Report is the result of a proof.
+// A ProofReport is the result of a proof.
 type ProofReport struct {
 	MySQL    string    `json:"mysql"` // version, as the server reports it
 	Redis    string    `json:"redis"`

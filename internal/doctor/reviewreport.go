@@ -10,7 +10,7 @@ import (
 	"github.com/unstale/unstale/internal/keyspace"
 )
 
-// A Report is the result of a review.
+// A ReviewReport is the result of a review.
 type ReviewReport struct {
 	Walked   Walked    `json:"walked"`
 	Findings []Finding `json:"findings"`

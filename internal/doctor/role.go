@@ -10,7 +10,7 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// A Role is a kind of client.
+// An ACLRole is a kind of client.
 type ACLRole string
 
 // The roles. Worker and Reader use the Redis of the cache, Limiter and Locker the one for state.

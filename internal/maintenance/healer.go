@@ -14,7 +14,7 @@ import (
 	"github.com/unstale/unstale/internal/store"
 )
 
-// A State reports how far a slice of healing has come.
+// A HealState reports how far a slice of healing has come.
 type HealState uint8
 
 const (

@@ -13,7 +13,7 @@ import (
 	"github.com/unstale/unstale/internal/keyspace"
 )
 
-// A Sender sends heartbeats. Safe for concurrent use, except that only one Run may run at a time.
+// A HeartbeatSender sends heartbeats. Safe for concurrent use, except that only one Run may run at a time.
 type HeartbeatSender struct {
 	cfg     HeartbeatConfig
 	source  *HeartbeatSource
@@ -215,11 +215,11 @@ type HeartbeatRedis interface {
 	Goodbye(ctx context.Context, channel string) error
 }
 
-// A Channel is a channel for heartbeats. Moved is the current map's channel, if it is a different
+// A HeartbeatChannel is a channel for heartbeats. Moved is the current map's channel, if it is a different
 // one. Withheld is why the channel takes no heartbeat now, or "".
 type HeartbeatChannel struct{ Name, Moved, Withheld string }
 
-// A Source reads and caches the ID of the outbox. Safe for concurrent use.
+// A HeartbeatSource reads and caches the ID of the outbox. Safe for concurrent use.
 type HeartbeatSource struct {
 	ask func(context.Context) (string, error)
 	id  atomic.Pointer[string]

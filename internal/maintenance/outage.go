@@ -73,7 +73,7 @@ func IsLoss(err error) bool {
 	return errors.As(err, &loss)
 }
 
-// A Size is how many rows the next claim may take. A batch that is too large as a whole, for its
+// A BatchSize is how many rows the next claim may take. A batch that is too large as a whole, for its
 // deadline or for max_allowed_packet, would fail for ever: so the next one is half as large, down
 // to a single row, and they grow again with each one that goes well. One goroutine owns it.
 type BatchSize struct{ most, now int }

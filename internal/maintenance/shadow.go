@@ -65,7 +65,7 @@ type ShadowConfig struct {
 	Retention time.Duration
 }
 
-// A Checker checks reports. One goroutine owns it.
+// A ShadowChecker checks reports. One goroutine owns it.
 type ShadowChecker struct {
 	cfg     ShadowConfig
 	last    string // entry of the stream
@@ -261,14 +261,14 @@ const (
 	Survived = "survived"
 )
 
-// A Finding is a confirmed difference.
+// A ShadowFinding is a confirmed difference.
 type ShadowFinding struct {
 	protocol.Shadow
 	Outcome  string
 	Entities []string // whose rows reach the key or its tags by the map
 }
 
-// A Stored is a finding in cache_outbox_shadow, without tags and digest.
+// A ShadowStored is a finding in cache_outbox_shadow, without tags and digest.
 type ShadowStored struct {
 	ShadowFinding
 	At time.Time // when it was confirmed; UTC, the database's clock
@@ -339,7 +339,7 @@ func holds(m *invalidation.Map, names []string) bool {
 	})
 }
 
-// A Result is the result of the check of a report.
+// A ShadowResult is the result of the check of a report.
 type ShadowResult string
 
 const (
@@ -389,7 +389,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?)`
 	ofSQL     = columns + "WHERE cache_key = ? ORDER BY confirmed_at DESC LIMIT ?"
 )
 
-// A Table is cache_outbox_shadow, and the tables that can explain a difference. Safe for concurrent
+// A ShadowTable is cache_outbox_shadow, and the tables that can explain a difference. Safe for concurrent
 // use.
 type ShadowTable struct{ db *session.Sessions }
 

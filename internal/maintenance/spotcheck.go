@@ -12,13 +12,13 @@ import (
 	"github.com/unstale/unstale/internal/store"
 )
 
-// A Batch is a settled batch.
+// A SpotBatch is a settled batch.
 type SpotBatch struct {
 	keyspace.Unlinked
 	SettledAt time.Time // by the database's clock
 }
 
-// A Key is a key that a batch unlinked.
+// A SpotKey is a key that a batch unlinked.
 type SpotKey struct {
 	Key, Entity, ID, Trace string
 	Row                    uint64
@@ -102,7 +102,7 @@ const (
 	deniedPause = time.Minute
 )
 
-// A Checker checks a sample of keys. Offer is safe for concurrent use; one goroutine calls Run.
+// A SpotChecker checks a sample of keys. Offer is safe for concurrent use; one goroutine calls Run.
 type SpotChecker struct {
 	cfg SpotConfig
 
@@ -360,7 +360,7 @@ type SpotMetrics interface {
 	Off(looks, repairs bool)
 }
 
-// A Result is the result of a check.
+// A SpotResult is the result of a check.
 type SpotResult string
 
 // The results. Results lists them.
@@ -374,7 +374,7 @@ const (
 // Results are all results.
 var Results = []SpotResult{Fresh, Found, Absent, Unknown}
 
-// A Stale is a stale entry.
+// A SpotStale is a stale entry.
 type SpotStale struct {
 	Key, Entity, ID, Trace string
 	Row                    uint64

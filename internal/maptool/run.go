@@ -13,21 +13,21 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// A Result is the outcome of a case.
+// A CaseResult is the outcome of a case.
 type CaseResult struct {
 	Name     string   `json:"name"`
 	Line     int      `json:"line"`
 	Problems []string `json:"problems"` // none: it is as expected
 }
 
-// A Template is a template of the map, or an entity without templates.
+// A CaseTemplate is a template of the map, or an entity without templates.
 type CaseTemplate struct {
 	Entity string `json:"entity"`
 	Kind   string `json:"kind,omitempty"`
 	Text   string `json:"template,omitempty"`
 }
 
-// A Report is the outcome of all cases. The lists are never null.
+// A CaseReport is the outcome of all cases. The lists are never null.
 type CaseReport struct {
 	Cases  []CaseResult `json:"cases"`
 	Failed int          `json:"failed"`

@@ -17,7 +17,7 @@ const (
 	longest   = 1024 // bytes of a key
 )
 
-// An Entry is a stale entry of Redis.
+// A StaleEntry is a stale entry of Redis.
 type StaleEntry struct {
 	FoundAt   time.Time `db:"found_at"` // UTC, the database's clock
 	Worker    string    `db:"worker"`
@@ -108,7 +108,7 @@ func (t *StaleEntries) list(ctx context.Context, query string, args ...any) (lis
 	return list, nil
 }
 
-// A Count is how many entries were found lately.
+// A StaleCount is how many entries were found lately.
 type StaleCount struct{ Hour, Day int }
 
 // StaleCount counts them.
@@ -137,8 +137,8 @@ const (
 	Present                   // it has this one, or another old one
 )
 
-// An OldEntry is an entry that was found to be old: by a shadow read, see package shadow, or by a
-// spot check, see package spotcheck.
+// An OldEntry is an entry that was found to be old: by a shadow read or by a spot check, see package
+// maintenance.
 type OldEntry struct {
 	Key   string    `db:"name"`
 	Lease time.Time `db:"leased_at"` // 1970: unknown

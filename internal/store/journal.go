@@ -13,7 +13,7 @@ import (
 	"github.com/unstale/unstale/internal/session"
 )
 
-// An Entry is the journal's record of one settled row, or of one finished sweep: see IsSweep.
+// A JournalEntry is the journal's record of one settled row, or of one finished sweep: see IsSweep.
 type JournalEntry struct {
 	// first ID of the row in cache_outbox; 0 if it never was in it; for a sweep, the sweep's ID
 	ID       uint64
@@ -343,7 +343,7 @@ type Journey struct {
 	Runs      []MessageRun // the numbers of the messages; none: unknown
 }
 
-// A Run is a sequence of messages of one publisher epoch without a gap, from First to Last.
+// A MessageRun is a sequence of messages of one publisher epoch without a gap, from First to Last.
 type MessageRun struct {
 	Epoch       uint64 // its EpochHash
 	First, Last uint64

@@ -29,8 +29,8 @@ const (
 // The beginnings of the error of a working worker whose accounts lack a privilege that no
 // invalidation needs.
 const (
-	NotCounted = "invalidations are not counted: " // see package minutes
-	NotChecked = "spot checks are limited: "       // see package spotcheck
+	NotCounted = "invalidations are not counted: " // see Minutes
+	NotChecked = "spot checks are limited: "       // see package maintenance
 )
 
 // A WorkerNote is the status record of a worker. Its durations are ages, by the worker's clock when
