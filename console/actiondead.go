@@ -126,15 +126,17 @@ func (n correction) of(l store.DeadLetter) store.DeadLetter {
 
 // says describes the new values.
 func (n correction) says() string {
-	switch {
-	case n == correction{}:
-		return ""
-	case n.Params == "":
-		return " with entity " + output.Data(n.Entity) + ", due immediately."
-	case n.Entity == "":
-		return " with parameters " + output.Data(n.Params) + ", due immediately."
+	var with []string
+	if n.Entity != "" {
+		with = append(with, "entity "+output.Data(n.Entity))
 	}
-	return " with entity " + output.Data(n.Entity) + " and parameters " + output.Data(n.Params) + ", due immediately."
+	if n.Params != "" {
+		with = append(with, "parameters "+output.Data(n.Params))
+	}
+	if with == nil {
+		return ""
+	}
+	return " with " + strings.Join(with, " and ") + ", due immediately."
 }
 
 // newCorrection reads the new values. The form of one letter shows those that it has.

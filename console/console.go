@@ -98,7 +98,7 @@ func (c *Console) routes() http.Handler {
 	inside.HandleFunc("GET "+at+"/{$}", c.overview)
 	inside.HandleFunc("GET "+at+"/panel/{name}", c.fragment)
 	inside.HandleFunc("GET "+at+"/search", c.search)
-	inside.HandleFunc("GET "+at+"/dead", func(w http.ResponseWriter, r *http.Request) { serveDeadList(c, w, r) })
+	inside.HandleFunc("GET "+at+"/dead", c.serveDeadList)
 	inside.HandleFunc("GET "+at+"/act/{action}", c.acts.act)
 	inside.HandleFunc("POST "+at+"/act/{action}", c.acts.act)
 	inside.HandleFunc("GET "+at+"/run/{id}", c.acts.showRun)

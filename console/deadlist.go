@@ -25,7 +25,7 @@ type deadList struct {
 }
 
 // serveDeadList serves a page of dead letters. It changes nothing.
-func serveDeadList(c *Console, w http.ResponseWriter, r *http.Request) {
+func (c *Console) serveDeadList(w http.ResponseWriter, r *http.Request) {
 	if c.db == nil {
 		c.acts.fail(w, r, http.StatusServiceUnavailable, errNoAccount.Error())
 		return

@@ -10,7 +10,7 @@ import (
 // A rowList is the first rows of a table.
 type rowList[Row any] struct {
 	Rows  []Row
-	Total int // up to operate.MaxExactCount + 1
+	Total int // up to store.MaxExactCount + 1
 }
 
 // More returns how many rows are not listed, as text, or "".

@@ -11,7 +11,7 @@ import (
 type nine struct {
 	Window string
 	All    uint64
-	Shares []share // by minutes.Limits
+	Shares []share // by store.Limits
 	Checks string  // of the cache, or ""
 }
 

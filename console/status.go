@@ -156,7 +156,7 @@ func unit(n int, name string) string {
 	return name + "s"
 }
 
-// upTo formats a count that is exact to operate.MaxExactCount.
+// upTo formats a count that is exact to store.MaxExactCount.
 func upTo(n int) string {
 	if n > store.MaxExactCount {
 		return "> " + output.Count(store.MaxExactCount)

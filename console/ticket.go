@@ -19,7 +19,7 @@ const ticketLasts = 15 * time.Minute
 
 // A ticket is the confirmation of an action: a form whose token is bound to the action, its
 // arguments, what was shown, and the person that a proxy names. It can be used once: in a process,
-// the ID of its run leads to its result; elsewhere, operate.Once refuses it.
+// the ID of its run leads to its result; elsewhere, store.Once refuses it.
 type ticket struct {
 	args  url.Values
 	nonce string

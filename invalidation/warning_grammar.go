@@ -2,6 +2,7 @@ package invalidation
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -120,20 +121,12 @@ func (p namePart) text() string {
 
 // hasValue reports whether a row or a wildcard decides what the part is.
 func (p namePart) hasValue(c *compiler) bool {
-	for _, s := range p {
-		if strings.ContainsAny(s.text, "*?") || s.name != "" && c.vars[s.name] == nil && c.each[s.name] == nil {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p, func(s segment) bool {
+		return strings.ContainsAny(s.text, "*?") || s.name != "" && c.vars[s.name] == nil && c.each[s.name] == nil
+	})
 }
 
 // isEach reports whether the part has an enumeration.
 func (p namePart) isEach(c *compiler) bool {
-	for _, s := range p {
-		if c.each[s.name] != nil {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p, func(s segment) bool { return c.each[s.name] != nil })
 }

@@ -1,6 +1,6 @@
 package worker
 
-// healMetrics implements heal.Metrics.
+// healMetrics implements maintenance.HealMetrics.
 type healMetrics struct{ m *metrics }
 
 func (h healMetrics) Positions() (end func()) { return h.m.mysql.begin(callPositions) }

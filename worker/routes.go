@@ -126,7 +126,7 @@ func (r *routes) fresh() bool {
 	return time.Since(r.agreed) < agreedLife
 }
 
-// numbered implements heartbeat.Config.Channels: messages of the array format have no numbers.
+// numbered implements maintenance.HeartbeatConfig.Channels: messages of the array format have no numbers.
 func (r *routes) numbered() (channels []maintenance.HeartbeatChannel) {
 	list := r.all()
 	for _, c := range list {

@@ -74,7 +74,7 @@ func unixMicros(t time.Time) uint64 {
 	return uint64(t.UnixMicro())
 }
 
-// A spotMetrics implements spotcheck.Metrics, and has what is refused for the worker's status.
+// A spotMetrics implements maintenance.SpotMetrics, and has what is refused for the worker's status.
 // Safe for concurrent use.
 type spotMetrics struct {
 	m                *metrics

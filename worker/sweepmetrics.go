@@ -6,7 +6,7 @@ import (
 	"github.com/unstale/unstale/internal/store"
 )
 
-// sweepMetrics implements sweep.Metrics.
+// sweepMetrics implements maintenance.SweepMetrics.
 type sweepMetrics struct{ m *metrics }
 
 func (s sweepMetrics) Call() (end func()) { return s.m.mysql.begin(callSweeps) }

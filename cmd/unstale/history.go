@@ -43,7 +43,7 @@ newest last. Search by one of these:
   --row                 the row's ID in cache_outbox; also shows where the row is now
 
 The last lines say whether the key, or the keys of these rows, are stale, and why, as the console's
-search does, unless --since leaves out a part of the journal. With --map, the answer tells which rows
+search does, unless --since leaves out a part of the journal. With --map, the answer shows which rows
 of the map reach the key, and the output names the read of the map that has it.
 
 With --key and a Redis, a line shows the key's current state, and the lease time of an entry

@@ -122,7 +122,7 @@ func newResume(p process) *cobra.Command {
 	return cmd
 }
 
-// A pause is an operate.Pause as a JSON object.
+// A pause is a store.Pause as a JSON object.
 type pause struct {
 	Who     string     `json:"who"`
 	Reason  string     `json:"reason"`

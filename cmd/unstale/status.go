@@ -125,7 +125,7 @@ func (c *statusCommand) run(ctx context.Context, p process, s *session.Sessions)
 	return nil
 }
 
-// bounded returns a count that is exact to operate.MaxExactCount.
+// bounded returns a count that is exact to store.MaxExactCount.
 func bounded(n int) any {
 	if n > store.MaxExactCount {
 		return fmt.Sprintf(">%d", store.MaxExactCount)

@@ -6,7 +6,7 @@ import (
 	"github.com/unstale/unstale/internal/store"
 )
 
-// windowNames are the names of the windows of minutes.Figures, as text and in JSON.
+// windowNames are the names of the windows of store.Figures, as text and in JSON.
 var windowNames = []struct{ text, json string }{{"last hour", "1h"}, {"last 24 h", "24h"}, {"last 30 d", "30d"}}
 
 // printFigures prints a line for each window.

@@ -62,7 +62,7 @@ func (c *Capturer) Wanted(ctx context.Context) (*Wanted, error) {
 			}
 			if len(found) == 0 {
 				wanted.depend(w, functions)
-				if column, _ := table.column(w.id.column); column.mayBeEmpty() {
+				if column, _ := table.column(w.id.column); column.isText() {
 					wanted.Empty = append(wanted.Empty, Empty{one, column})
 				}
 			}

@@ -2,6 +2,7 @@ package capture
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/unstale/unstale/invalidation"
@@ -30,9 +31,10 @@ const (
 func (c Column) same() string {
 	name, text := quote(c.Name), "%s.%s"
 	compare := func(text string) string { return fmt.Sprintf(text+" <=> "+text, oldRow, name, newRow, name) }
+	if c.isText() {
+		return compare("CAST(%s.%s AS BINARY)")
+	}
 	switch c.Type {
-	case "char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set":
-		text = "CAST(%s.%s AS BINARY)"
 	case "json":
 		text = "CAST(CAST(%s.%s AS CHAR) AS BINARY)"
 	case "timestamp": // whose text is the same twice where an hour of the session's time zone is
@@ -59,9 +61,10 @@ func alsoAsText(compare func(text string) string) string {
 // or an error if there is none.
 func (c Column) text(row string) (string, error) {
 	name := row + "." + quote(c.Name)
-	switch c.Type {
-	case "char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set":
+	if c.isText() {
 		return plainText(name), nil
+	}
+	switch c.Type {
 	case "tinyint", "smallint", "mediumint", "int", "bigint", "decimal":
 		if c.Zerofill { // clients show the zeros, which are not part of the number
 			name += " + 0"
@@ -90,14 +93,11 @@ func plainText(expression string) string {
 	return "CONCAT('', CONVERT(" + expression + " USING utf8mb4))"
 }
 
-// mayBeEmpty reports whether "" is a value of the column.
-func (c Column) mayBeEmpty() bool {
-	switch c.Type {
-	case "char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set":
-		return true
-	}
-	return false
-}
+// textTypes are the types of text.
+var textTypes = []string{"char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set"}
+
+// isText reports whether the type is one of text, so "" is a value of the column.
+func (c Column) isText() bool { return slices.Contains(textTypes, c.Type) }
 
 // An Empty is a capture whose ID is "" in rows that have "" in a column.
 type Empty struct {

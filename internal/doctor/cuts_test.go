@@ -129,7 +129,7 @@ func cutSlowLog(w *ward) {
 
 // cutInfo: a Redis that hides some of INFO is not reported as well.
 func cutInfo(w *ward) {
-	whole := w.admin.Info(w.t.Context(), "memory", "stats").Val()
+	whole := w.admin.Info(w.t.Context(), "server", "memory", "stats").Val()
 	if all := doctor.MemoryOf(whole); len(all) != 1 || all[0].Severity != doctor.OK {
 		w.t.Errorf("of the whole: %+v", all)
 	}

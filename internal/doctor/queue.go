@@ -85,7 +85,7 @@ func heard(w store.WorkerNote) string {
 	return fmt.Sprintf("worker %s was last heard %s ago, %s", w.Name, w.Silent.Round(time.Second), w.State)
 }
 
-// exact returns a count that operate.Status may have cut.
+// exact returns a count that store.Status may have cut.
 func exact(n int, singular string, plural ...string) string {
 	if n > store.MaxExactCount {
 		return "more than " + count(store.MaxExactCount, singular, plural...)

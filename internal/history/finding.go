@@ -26,7 +26,7 @@ const (
 	shownPending     = 20
 	searchedPending  = 500
 	shownOrigins     = 20
-	shownOld         = 100
+	shownOld         = 10
 	searchedSweeps   = 1000
 )
 
@@ -142,7 +142,7 @@ func (f *Finding) readPast(ctx context.Context, c *Finder) {
 	if q.Limit = cmp.Or(q.Limit, shownSettlements); f.Row > 0 {
 		f.clock, _ = ReadClock(ctx, c.DB)
 	}
-	past, err := Search(ctx, c.DB, q)
+	past, err := search(ctx, c.DB, q)
 	f.Failed = err
 	switch {
 	case err != nil && ctx.Err() != nil && len(past.Found) > 0:
@@ -219,7 +219,7 @@ func (f *Finding) readOld(ctx context.Context, c *Finder) {
 }
 
 func (c *Finder) readEntry(ctx context.Context, key string) *Entry {
-	e := &Entry{Now: *LookNow(ctx, c.Redis, key)}
+	e := &Entry{Now: *lookNow(ctx, c.Redis, key)}
 	if e.InRedis == nil {
 		return e
 	}

@@ -147,8 +147,8 @@ type Query struct {
 // summarizes every ten seconds.
 const manyUnsummarised = 20_000
 
-// Search reads the newest settlements, and lists the batches that cannot be read.
-func Search(ctx context.Context, db *session.Sessions, q Query) (*Past, error) {
+// search reads the newest settlements, and lists the batches that cannot be read.
+func search(ctx context.Context, db *session.Sessions, q Query) (*Past, error) {
 	all := &Past{Found: []Settlement{}, Damaged: []uint64{}}
 	q.Unsummarised = func(err error) {
 		all.Miss("the summaries of the journal cannot be read, so all of it is searched, which takes longer", err)
@@ -223,8 +223,8 @@ type Now struct {
 	Unknown string     `json:"unknown,omitempty"`
 }
 
-// LookNow reads a key. An error becomes part of the result.
-func LookNow(ctx context.Context, in Redis, key string) *Now {
+// lookNow reads a key. An error becomes part of the result.
+func lookNow(ctx context.Context, in Redis, key string) *Now {
 	var present keyspace.Present
 	err := in(func(redis *keyspace.Contents) (err error) {
 		present, err = redis.Present(ctx, key)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/internal/redisclient"
 )
 
 // A KeyInfo is Redis's report about one key.
@@ -178,9 +180,7 @@ func (w *walk) uptime(ctx context.Context, conn *redis.Conn) (time.Duration, err
 		w.refused(idleRule, err)
 		return 0, nil
 	}
-	_, after, _ := strings.Cut(text, "\nuptime_in_seconds:")
-	seconds, _, _ := strings.Cut(after, "\r")
-	n, err := strconv.ParseInt(seconds, 10, 64)
+	n, err := strconv.ParseInt(redisclient.Facts(text)["uptime_in_seconds"], 10, 64)
 	if err != nil {
 		return 0, fmt.Errorf("uptime_in_seconds of INFO server: %w", err)
 	}

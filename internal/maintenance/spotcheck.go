@@ -30,7 +30,7 @@ type SpotKey struct {
 type batch struct {
 	SpotBatch
 	generation int
-	// numbers of its checks, for minutes.Checks
+	// numbers of its checks, for store.Checks
 	known, had, stale int
 }
 

@@ -326,7 +326,7 @@ const (
 	logInterval  = 10 * time.Second // between two lines in the log
 )
 
-// A watch supervises running sweeps. It records their progress once per second in MySQL and every
+// A sweepWatch supervises running sweeps. It records their progress once per second in MySQL and every
 // ten seconds in the log, so short sweeps log nothing. It cancels all sweeps if the sweep lock is
 // lost, since another worker may then hold it, or if an operator pauses the workers. Safe for
 // concurrent use.

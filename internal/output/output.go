@@ -1,4 +1,4 @@
-// Package output prints JSON for --json.
+// Package output prints JSON for --json, and formats data, numbers and durations for people.
 package output
 
 import (

@@ -34,7 +34,7 @@ type Database struct {
 	Server string   `json:"server"`
 	Schema string   `json:"schema"`
 	Names  []string `json:"names"` // of the map, as globs
-	// The newest batch that its journal has had, as a journal.Mark. Workers of earlier versions
+	// The newest batch that its journal has had, as a store.Mark. Workers of earlier versions
 	// publish only its ID.
 	LastSum uint32 `json:"last_sum,omitempty"`
 	LastID  uint64 `json:"last_id"`
@@ -105,7 +105,7 @@ func readPage(ctx context.Context, b *keyspace.Board) (p page, err error) {
 // servers. Workers that still serve them publish them again.
 //
 // lost compares the journal with the batches that the worker knows and with the given one, like
-// journal.Lost. A database that has lost a batch is older than Redis: it was restored, or it was a
+// store.Lost. A database that has lost a batch is older than Redis: it was restored, or it was a
 // replica that lagged. That is kept until ForgetDatabases. An error of Redis is a *keyspace.Outage.
 func PostDatabase(ctx context.Context, b *keyspace.Board, d Database, served string, lost func(context.Context, store.Mark) (lost uint64, newest store.Mark, err error)) (conflicts []store.Conflict, others []string, err error) {
 	p, err := readPage(ctx, b)

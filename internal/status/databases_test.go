@@ -72,7 +72,7 @@ func (p *redisPage) postAs(worker, source, server string, last uint64, names ...
 	return kinds
 }
 
-// journalThatEndsWith is journal.Lost of a journal with all batches up to an ID.
+// journalThatEndsWith is store.Lost of a journal with all batches up to an ID.
 func journalThatEndsWith(last uint64) func(context.Context, store.Mark) (uint64, store.Mark, error) {
 	return func(_ context.Context, had store.Mark) (lost uint64, newest store.Mark, err error) {
 		if 0 < last && last < had.ID {

@@ -58,7 +58,7 @@ func (l *Looker) LookTwice(ctx context.Context) (store.Status, Verdict, error) {
 	if err != nil || !Doubtful(s) {
 		return s, v, err
 	}
-	if err := sleep.For(ctx, SecondLook); err != nil {
+	if err := sleep.For(ctx, secondLook); err != nil {
 		return s, v, err
 	}
 	return l.Look(ctx)
@@ -78,8 +78,8 @@ func (l *Looker) askRedis(ctx context.Context, s *store.Status) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, redisPatience)
 	defer cancel()
-	Read(ctx, l.redis.Board, s)
-	ReadReaders(ctx, l.redis.Contents, s)
+	addWorkers(ctx, l.redis.Board, s)
+	readReaders(ctx, l.redis.Contents, s)
 	if err := l.findOld(ctx, s.Differences, s.Left); err != nil {
 		s.OldEntriesError = errors.Join(s.OldEntriesError, err)
 	}

@@ -1,3 +1,11 @@
+// Package status is the only judge of whether anything is stale, since when, why, and what to do
+// about it: for `unstale status`, `doctor` and the console. A [Looker] reads the tables, and what
+// workers publish in Redis about themselves, which is known while MySQL refuses writes, too. [Judge]
+// queries no server.
+//
+// If the tables do not prove the answer, the status is "unknown" and never "fresh". "Fresh"
+// requires a worker whose record is at most ten seconds old and that works, so it has compared
+// Redis with the journal.
 package status
 
 import (
@@ -59,8 +67,8 @@ type Verdict struct {
 // batch in normal operation.
 const grace = time.Second
 
-// SecondLook is how long to wait between two looks: see [Doubtful].
-const SecondLook = time.Second
+// secondLook is how long to wait between two looks: see [Doubtful].
+const secondLook = time.Second
 
 // Judge returns the overall status for s. before is an earlier Status, or nil. A row that is first in
 // both was already committed by the time of before. Its age alone does not prove that: the age

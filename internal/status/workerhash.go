@@ -72,18 +72,18 @@ func ForgetWorkers(ctx context.Context, b *keyspace.Board) error {
 	return b.Remove(ctx, keyspace.WorkersPage, old...)
 }
 
-// Read adds what workers publish in Redis to a status. Errors become part of it.
-func Read(ctx context.Context, b *keyspace.Board, s *store.Status) {
+// addWorkers adds what workers publish in Redis to a status. Errors become part of it.
+func addWorkers(ctx context.Context, b *keyspace.Board, s *store.Status) {
 	workers, err := Workers(ctx, b, s.Source)
-	AddTo(s, workers, err)
+	mergeWorkers(s, workers, err)
 	if err == nil { // otherwise it is the same error
 		s.Conflicts, _, s.ConflictsError = Conflicts(ctx, b, s.Source)
 	}
 }
 
-// AddTo adds the workers of Redis to a status, or the error if they cannot be read. The later
+// mergeWorkers adds the workers of Redis to a status, or the error if they cannot be read. The later
 // status of each worker counts: MySQL does not have it while it refuses writes.
-func AddTo(s *store.Status, workers []store.WorkerNote, err error) {
+func mergeWorkers(s *store.Status, workers []store.WorkerNote, err error) {
 	s.AskedRedis, s.RedisError = true, err
 	if err != nil {
 		return
@@ -112,15 +112,15 @@ func sortWorkers(list []store.WorkerNote) {
 }
 
 const (
-	// reportsSince is the age of reports that ReadReaders reads.
+	// reportsSince is the age of reports that readReaders reads.
 	reportsSince = 10 * time.Minute
 	// maxReaders bounds the readers in a status.
 	maxReaders = 1000
 )
 
-// ReadReaders adds the readers that reported lately to a status, each with its newest report. It
+// readReaders adds the readers that reported lately to a status, each with its newest report. It
 // adds none if the account may not read reports.
-func ReadReaders(ctx context.Context, c *keyspace.Contents, s *store.Status) {
+func readReaders(ctx context.Context, c *keyspace.Contents, s *store.Status) {
 	seen := map[string]bool{}
 	_ = c.Reports(ctx, time.Now().Add(-reportsSince), func(r protocol.Report, _ time.Time) {
 		if seen[r.Process] || len(seen) == maxReaders {

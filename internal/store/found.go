@@ -60,7 +60,7 @@ const (
 	expireStaleSQL = "DELETE FROM cache_outbox_stale WHERE found_at < UTC_TIMESTAMP(6) - INTERVAL ? SECOND ORDER BY id LIMIT 1000"
 )
 
-// A Table is cache_outbox_stale. Safe for concurrent use.
+// StaleEntries is cache_outbox_stale. Safe for concurrent use.
 type StaleEntries struct{ db *session.Sessions }
 
 // NewStaleEntries returns the Table of an outbox.

@@ -30,7 +30,7 @@ WHERE name >= UNHEX(?) AND name <= UNHEX(?) AND minted_at < UTC_TIMESTAMP(6) - I
 const removeOldSQL = `DELETE o FROM JSON_TABLE(?, '$[*]' COLUMNS (name VARCHAR(510) PATH '$')) AS j
 STRAIGHT_JOIN cache_outbox_locks AS o FORCE INDEX (PRIMARY) ON o.name = UNHEX(j.name)`
 
-// A Table is the table of locks that were taken. Safe for concurrent use.
+// LockRows is the table of locks that were taken. Safe for concurrent use.
 type LockRows struct{ db *session.Sessions }
 
 // NewLockRows returns the Table of a database.

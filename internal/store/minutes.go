@@ -32,7 +32,7 @@ VALUES (UNIX_TIMESTAMP() DIV 60, ?, ?, ?, ?, ?, ?, ?)
 ON DUPLICATE KEY UPDATE batches = batches + ?, rows_settled = rows_settled + ?, within_100ms = within_100ms + ?,
 within_1s = within_1s + ?, within_10s = within_10s + ?, dead = dead + ?`
 
-// A Table is cache_outbox_minutes, as one process writes it. Safe for concurrent use.
+// Minutes is cache_outbox_minutes, as one process writes it. Safe for concurrent use.
 type Minutes struct {
 	db     *session.Sessions
 	worker string

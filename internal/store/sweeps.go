@@ -17,7 +17,7 @@ import (
 	"github.com/unstale/unstale/internal/session"
 )
 
-// A Table accesses the table of sweep requests. Safe for concurrent use.
+// Sweeps accesses the table of sweep requests. Safe for concurrent use.
 type Sweeps struct {
 	db      *session.Sessions
 	journal *Journal
