@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/unstale/unstale/protocol"
 )
 
 // A Fill lets a loader decide how its value is stored: see FillFrom. On a nil Fill, all methods do
@@ -158,3 +160,129 @@ func (t *touches) due(name string, now int64, every time.Duration) bool {
 	t.last[name] = now
 	return true
 }
+
+// A fillQueue stores the values of several goroutines in common pipelines, one after another.
+// Values that come while a pipeline is under way wait for the next one. Safe for concurrent use.
+type fillQueue struct {
+	leases  *leaser
+	waiting chan *queuedFill
+	sending sync.Mutex // held for a pipeline
+}
+
+func newFillQueue(l *leaser) *fillQueue {
+	return &fillQueue{leases: l, waiting: make(chan *queuedFill, pipelineMost)}
+}
+
+// A queuedFill is one call of fill.
+type queuedFill struct {
+	parcel parcel
+	result filling
+	done   chan struct{} // closed when result is final
+}
+
+// fill stores a parcel. It calls queued when the parcel waits for its pipeline. It blocks before if
+// as many wait as a pipeline takes.
+func (q *fillQueue) fill(ctx context.Context, p parcel, queued func()) filling {
+	f := &queuedFill{parcel: p, result: filling{err: errEnded}, done: make(chan struct{})}
+	q.waiting <- f
+	queued()
+	q.start(ctx)
+	<-f.done
+	return f.result
+}
+
+// start sends a pipeline in a new goroutine, unless one is under way or nothing waits. Every
+// pipeline starts the next one.
+func (q *fillQueue) start(ctx context.Context) {
+	if len(q.waiting) == 0 || !q.sending.TryLock() {
+		return
+	}
+	go func() {
+		defer q.start(ctx) // what has come meanwhile
+		defer q.sending.Unlock()
+		q.send(ctx)
+	}()
+}
+
+// send sends the waiting values, as one pipeline. Their callers get an error if the client panics or
+// ends the goroutine.
+func (q *fillQueue) send(ctx context.Context) {
+	var fills []*queuedFill
+	var parcels []parcel
+	defer func() {
+		_ = recover() // the callers count the error
+		for _, f := range fills {
+			close(f.done)
+		}
+	}()
+	for bytes := 0; len(fills) < pipelineMost && bytes < pipelineBytes && len(q.waiting) > 0; {
+		f := <-q.waiting // only this goroutine takes any
+		fills, parcels = append(fills, f), append(parcels, f.parcel)
+		bytes += len(f.parcel.text)
+	}
+	for i, result := range q.leases.fill(ctx, parcels) {
+		fills[i].result = result
+	}
+}
+
+// A claim has what a job asks for the lease of its key with, and the lease.
+type claim struct {
+	names   names
+	token   string // of all its requests for the lease
+	unread  bool   // whether there is a value is unknown
+	useless string // which value the lease script must not return: see reading.useless
+	usable  bool   // other callers may get that value
+	lease   string // held by this job, or ""
+	taken   time.Time
+	stamps  map[string]string
+	since   mark // of the memory, from before the request for the lease
+	// superseded reports that a load under the lease has ended without an error. If its value is not
+	// stored, the value that was read before is removed with the lease.
+	superseded bool
+	waits
+}
+
+// granted records a lease that was requested after the mark.
+func (c *claim) granted(g grant, since mark) {
+	c.lease, c.taken, c.stamps, c.since = g.text, g.sent, g.stamps, since
+}
+
+// replaces records what the load is to replace.
+func (c *claim) replaces(found reading) {
+	c.useless, c.usable, c.unread = found.useless(), found.state > foreign || found.passed, found.unread
+}
+
+// removes reports whether releasing the lease removes the value that was read.
+func (c *claim) removes() bool { return c.lease != "" && c.superseded && c.usable }
+
+// waits are those for one lease.
+type waits struct {
+	left    time.Duration // of the lease that was seen last
+	holders int
+}
+
+// enough records that another caller has the lease, and reports whether so many have had it that
+// the caller loads without it. A lease is never extended, so a lease with a longer time to live is
+// a new one. Loads under earlier leases stored nothing, or their value would have been found.
+func (w *waits) enough(g grant) bool {
+	if g.wait > w.left {
+		w.holders++
+	}
+	w.left = g.wait
+	return w.holders > mostRounds
+}
+
+// names are a key's three in Redis. ok is false for a key that has no lease.
+type names struct {
+	lease, hold, value string
+	ok                 bool
+}
+
+func namesOf(name string) names {
+	lease, ok := protocol.LeaseKey(name)
+	hold, _ := protocol.HoldKey(name)
+	return names{lease, hold, name, ok}
+}
+
+// keys returns what the scripts of leases and fills are given.
+func (n names) keys() []string { return []string{n.lease, n.hold, n.value} }

@@ -1,10 +1,19 @@
 package cache
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"log/slog"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/unstale/unstale/protocol"
 )
 
 // A flight is one load of a key that several callers may wait for.
@@ -247,3 +256,248 @@ const (
 	firstPause   = 2 * time.Millisecond
 	longestPause = 100 * time.Millisecond
 )
+
+// mostGlobs is how many patterns may arrive during a read whose value is kept. put matches each
+// with the key and with each of its tags, while messages wait for the mutex: 65,000 patterns take
+// 0.8 ms or more.
+const mostGlobs = 4 * protocol.MaxEntries
+
+// logLength is how many evictions are kept. A value that was requested more than that many
+// evictions ago is not stored in L1. A worker with a backlog publishes 100,000 keys per second, so
+// these are two thirds of a second, in 1 MiB.
+const logLength = 65_536
+
+// An evictionLog remembers the latest evictions. next and globs may be read at any time, the rest
+// is the caller's to guard.
+type evictionLog struct {
+	next  atomic.Uint64 // the number of the next eviction
+	globs atomic.Uint64 // how many of all were patterns
+	seed  maphash.Seed
+	ring  []eviction
+}
+
+// An eviction is a key's hash, or a pattern.
+type eviction struct {
+	hash uint64
+	glob *protocol.Glob
+}
+
+func newEvictionLog() evictionLog {
+	return evictionLog{seed: maphash.MakeSeed(), ring: make([]eviction, logLength)}
+}
+
+func (l *evictionLog) addKey(name string) { l.add(eviction{hash: maphash.String(l.seed, name)}) }
+
+func (l *evictionLog) addGlob(glob protocol.Glob) {
+	l.globs.Add(1)
+	l.add(eviction{glob: &glob})
+}
+
+func (l *evictionLog) add(e eviction) {
+	l.ring[l.next.Load()%logLength] = e
+	l.next.Add(1)
+}
+
+// overrun reports whether the log no longer reaches back to a mark, or has more than mostGlobs
+// since.
+func (l *evictionLog) overrun(since mark) bool {
+	return l.next.Load()-since.at > logLength || l.globs.Load()-since.globs > mostGlobs
+}
+
+// hit reports whether an eviction since number at meant name (or, with probability 2^-64, another
+// key). The log must reach back to at.
+func (l *evictionLog) hit(at uint64, name string) bool {
+	next := l.next.Load()
+	if next == at {
+		return false
+	}
+	hash := maphash.String(l.seed, name)
+	for ; at < next; at++ {
+		e := l.ring[at%logLength]
+		if e.glob != nil && e.glob.Match(name) || e.glob == nil && e.hash == hash {
+			return true
+		}
+	}
+	return false
+}
+
+// Turns limit the commands in flight to the connections of the client's pool, so that what a
+// command waits in a burst is no part of its timeout, which would speak against Redis. Those in
+// flight end within the timeout, so waiting commands find out too if Redis does not answer. Clients
+// of a Cluster have no turns: their pools are one per node, and a node that does not answer would
+// use up the turns of the others. Safe for concurrent use.
+type turns struct {
+	free chan struct{} // nil: nothing waits
+	told complaints
+}
+
+// mostTurns is for how many timeouts a command waits for its turn.
+const mostTurns = 20
+
+// waiterKey is the key of the context that ends the wait of a command for its turn, if that is not
+// the command's own.
+type waiterKey struct{}
+
+// detached returns a context that does not end a command that was sent. ctx ends its wait before.
+func detached(ctx context.Context) context.Context {
+	return context.WithValue(context.WithoutCancel(ctx), waiterKey{}, ctx)
+}
+
+// take waits for a turn. held reports that the caller must give it back. After Close nothing waits.
+// The error is the context's, or a fault that names the pool.
+func (t *turns) take(ctx context.Context, b *backend) (held bool, waited time.Duration, err error) {
+	if t.free == nil {
+		return false, 0, nil
+	}
+	select {
+	case t.free <- struct{}{}:
+		return true, 0, nil
+	default:
+	}
+	if waiter, ok := ctx.Value(waiterKey{}).(context.Context); ok {
+		ctx = waiter
+	}
+	var closed <-chan struct{}
+	if b.stalls.life != nil {
+		closed = b.stalls.life.Done()
+	}
+	began := time.Now()
+	timer := time.NewTimer(mostTurns * b.timeout)
+	defer timer.Stop()
+	select {
+	case t.free <- struct{}{}:
+		return true, time.Since(began), nil
+	case <-closed:
+		return false, 0, nil
+	case <-ctx.Done():
+		return false, 0, ctx.Err()
+	case <-timer.C:
+	}
+	select {
+	case t.free <- struct{}{}: // this process may not have run
+		return true, time.Since(began), nil
+	default:
+		waited = time.Since(began)
+		t.tell(b, waited)
+		return false, 0, fmt.Errorf("%w: other commands used all %d connections of the client's pool for %v", ErrRedisTimeout, cap(t.free), waited)
+	}
+}
+
+// answered logs that a command, which was answered then, had waited for longer than one may take.
+func (t *turns) answered(b *backend, began time.Time, waited time.Duration) {
+	if waited > b.timeout && waited-b.stalls.stalled(began.Add(-waited), began) > b.timeout {
+		t.tell(b, waited)
+	}
+}
+
+// tell logs at most once per minute that commands wait.
+func (t *turns) tell(b *backend, waited time.Duration) {
+	if t.told.due() {
+		b.news.add(func() {
+			b.logger.LogAttrs(context.Background(), slog.LevelWarn, "commands wait for the connections of the client's pool",
+				slog.Int("pool_size", cap(t.free)), slog.Duration("waited", waited), slog.String("cure", "raise PoolSize of Config.Redis, or make fewer calls at once"))
+		})
+	}
+}
+
+const (
+	stallStep  = 10 * time.Millisecond
+	leastStall = 10 * time.Millisecond // shorter ones are not recorded
+)
+
+// errStalled is why a command timed out without any evidence against Redis.
+var errStalled = errors.New("this process did not run")
+
+// A stallWatch records when this process did not run: without a CPU, stopped, or during garbage
+// collection. It watches while commands are in flight. Safe for concurrent use.
+type stallWatch struct {
+	launch func(func()) bool // nil: nothing is recorded
+	life   context.Context
+	keep   time.Duration // no command lasts longer while this process runs
+
+	flying atomic.Int64 // commands
+	runs   atomic.Bool
+
+	mu     sync.Mutex
+	last   time.Time // the latest tick
+	stalls []stall   // oldest first
+}
+
+type stall struct{ from, to time.Time }
+
+// start is called before each command.
+func (w *stallWatch) start(now time.Time) {
+	if w.launch == nil {
+		return
+	}
+	w.flying.Add(1)
+	if !w.runs.Load() && !w.runs.Swap(true) {
+		w.tick(now, false)
+		w.launch(w.watch) // after Close no command needs it
+	}
+}
+
+// end is called after each command.
+func (w *stallWatch) end() {
+	if w.launch != nil {
+		w.flying.Add(-1)
+	}
+}
+
+// watch ticks until no command is in flight.
+func (w *stallWatch) watch() {
+	ticker := time.NewTicker(stallStep)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-w.life.Done():
+			return
+		case <-ticker.C:
+		}
+		w.tick(time.Now(), true)
+		if w.flying.Load() > 0 {
+			continue
+		}
+		w.runs.Store(false)
+		if w.flying.Load() == 0 || w.runs.Swap(true) {
+			return
+		}
+	}
+}
+
+// tick records the stall since the last tick, if it watched since then.
+func (w *stallWatch) tick(now time.Time, watched bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if s := w.current(now); watched && s.to.Sub(s.from) >= leastStall {
+		w.stalls = slices.DeleteFunc(w.stalls, func(old stall) bool { return s.from.Sub(old.to) > w.keep })
+		w.stalls = append(w.stalls, s)
+	}
+	w.last = now
+}
+
+// current returns the stall that lasts until now.
+func (w *stallWatch) current(now time.Time) stall { return stall{w.last.Add(stallStep), now} }
+
+// stalled returns for how long, between two moments, the process did not run.
+func (w *stallWatch) stalled(from, until time.Time) (total time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	overlap := func(s stall) {
+		if s.from.Before(from) {
+			s.from = from
+		}
+		if s.to.After(until) {
+			s.to = until
+		}
+		total += max(s.to.Sub(s.from), 0)
+	}
+	for _, s := range w.stalls {
+		overlap(s)
+	}
+	// This goroutine may run before watch does.
+	if s := w.current(time.Now()); w.runs.Load() && s.to.Sub(s.from) >= leastStall {
+		overlap(s)
+	}
+	return total
+}

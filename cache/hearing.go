@@ -1,9 +1,14 @@
 package cache
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
+	"log/slog"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/unstale/unstale/protocol"
@@ -211,4 +216,384 @@ func (h *hearing) closed(now time.Time) error {
 		return errors.New("nothing is given out from memory: no outbox is named")
 	}
 	return nil
+}
+
+const (
+	// elsewhereAfter is how long fields must be absent while workers report that they write them.
+	elsewhereAfter = 3 * time.Second
+	// listenPause is the wait between two short subscriptions.
+	listenPause = time.Minute
+)
+
+// A misled notices a wrong server, database or source: no answer has a young field, but workers
+// write elsewhere, or other workers write here. Safe for concurrent use.
+type misled struct {
+	// since when no answer has had a young field, as Unix nanoseconds; zero: the latest had one
+	absent atomic.Int64
+	still  atomic.Int64 // when the latest answer without one came
+	heard  atomic.Pointer[heardWorker]
+	others atomic.Pointer[[]string] // sources that the latest answer had instead
+	told   atomic.Bool              // the log reports it
+	counts *atomic.Uint64           // answers meanwhile
+
+	// listen subscribes briefly. Nil: a subscription exists anyway.
+	listen   func()
+	listened atomic.Int64 // when it last began, as Unix nanoseconds
+}
+
+// A heardWorker is a worker whose heartbeat names the places where it writes fields.
+type heardWorker struct {
+	source string
+	until  time.Time // when that is no longer known
+}
+
+// present records an answer from a server where workers write.
+func (m *misled) present(a *aliveCheck) {
+	if m.absent.Load() == 0 {
+		return
+	}
+	m.absent.Store(0)
+	if m.told.Swap(false) {
+		a.logger.LogAttrs(a.life, slog.LevelInfo, "workers write to this server and database")
+	}
+}
+
+// missing records an answer without a young field, if no better server is known.
+func (m *misled) missing(a *aliveCheck, got aliveAnswer) {
+	now := time.Now().UnixNano()
+	m.absent.CompareAndSwap(0, now)
+	m.still.Store(now)
+	slices.Sort(got.others)
+	m.others.Store(&got.others)
+	if err := m.healthy(a.sources); err != nil {
+		m.counts.Add(1)
+		if !m.told.Swap(true) {
+			a.logger.LogAttrs(a.life, slog.LevelError, "workers write elsewhere", slog.Any("error", err))
+		}
+	}
+	if last := m.listened.Load(); m.listen != nil && m.lasts() && now-last >= int64(listenPause) && m.listened.CompareAndSwap(last, now) {
+		m.listen()
+	}
+}
+
+// lasts reports whether young fields have been absent for long enough.
+func (m *misled) lasts() bool {
+	absent := m.absent.Load()
+	return absent != 0 && m.still.Load()-absent >= int64(elsewhereAfter)
+}
+
+// healthy returns an error if workers write elsewhere, or others here.
+func (m *misled) healthy(sources []string) error {
+	if !m.lasts() {
+		return nil
+	}
+	found := ""
+	if others := m.others.Load(); len(sources) > 0 && others != nil && len(*others) > 0 {
+		found = fmt.Sprintf(" (found %q, expected %q)", *others, sources)
+	}
+	switch heard := m.heard.Load(); {
+	case heard != nil && time.Now().Before(heard.until):
+		return fmt.Errorf("%w: the workers of outbox %q write to another server or another database%s: compare the address and the database number with the worker's REDIS_URL",
+			ErrRedisConnection, heard.source, found)
+	case found != "":
+		return fmt.Errorf("%w: no worker of the reader's outboxes writes to this server and database%s: compare Memory.Sources with outbox.Source", ErrRedisConnection, found)
+	}
+	return nil
+}
+
+// A gate holds the generation of values that L1 can return, and the reason if it returns none. The
+// caller guards all fields except the atomic ones and watch.
+type gate struct {
+	open    atomic.Uint64 // the generation to give out, or 0
+	current atomic.Uint64 // the generation of new values
+	doubts  atomic.Uint64 // how often something may have been missed
+
+	opened bool  // by the hearing, and possibly shut since
+	why    error // for being closed
+	late   error // the invalidation is behind, while it is open
+	ended  bool  // it never opens again
+}
+
+// renew begins a new generation. A gate that was shut stays shut.
+func (g *gate) renew(open bool) {
+	before, next := g.open.Load(), g.current.Add(1)
+	switch {
+	case !open:
+		g.open.Store(0)
+	case !g.opened:
+		g.open.Store(next)
+	case before != 0:
+		g.open.CompareAndSwap(before, next)
+	}
+	g.opened = open
+}
+
+// obey applies a verdict, and opens the gate if the verdict requires it. It reports whether L1 must
+// be emptied.
+func (g *gate) obey(v verdict) (empty bool) {
+	g.why, g.late = v.why, v.late
+	if v.empty || g.opened && !v.open {
+		return true
+	}
+	if v.open && !g.opened {
+		g.open.Store(g.current.Load())
+		g.opened = true
+	}
+	return false
+}
+
+// healthy returns why nothing is given out, or how far the invalidation is behind, or nil.
+func (g *gate) healthy() error {
+	switch {
+	case g.open.Load() != 0:
+		return g.late
+	case g.opened:
+		return errShut
+	}
+	return g.why
+}
+
+// wasShut reports whether watch has shut the gate since it opened.
+func (g *gate) wasShut() bool { return g.opened && g.open.Load() == 0 }
+
+// watch shuts the gate while an arrival in the backlog is late, until the backlog is closed. It
+// takes no mutex that an eviction holds.
+func (g *gate) watch(b *backlog) {
+	ticker := time.NewTicker(watchStep)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-b.closed:
+			return
+		case <-ticker.C:
+			if b.late(time.Now()) {
+				g.open.Store(0)
+			}
+		}
+	}
+}
+
+// A progress knows from heartbeats how far behind the invalidation of each outbox is. It has no
+// clock. Not safe for concurrent use.
+type progress struct {
+	limit  time.Duration // of how far behind it may be
+	forget time.Duration // how long a proof counts without a new heartbeat
+	proofs map[string]outboxProof
+}
+
+// An outboxProof is the latest one of an outbox: all that was committed by asOf is invalidated.
+type outboxProof struct{ asOf, heard time.Time }
+
+func newProgress(config Memory) progress {
+	return progress{limit: config.MaxBehind, forget: silentPeriods * config.Period, proofs: map[string]outboxProof{}}
+}
+
+// note processes a heartbeat. Heartbeats of older workers have no position.
+func (p *progress) note(b *protocol.Beat, now time.Time) {
+	if b.Behind <= 0 {
+		return
+	}
+	last, asOf := p.proofs[b.Source], now.Add(-time.Duration(b.Behind)*time.Millisecond)
+	if asOf.Before(last.asOf) { // another worker knows more
+		asOf = last.asOf
+	}
+	p.proofs[b.Source] = outboxProof{asOf, now}
+}
+
+// late returns an error that wraps [ErrBehind] if the invalidation of one of the outboxes is behind
+// by more than the limit.
+func (p *progress) late(sources []string, now time.Time) error {
+	for _, source := range sources {
+		proof, known := p.proofs[source]
+		if !known || now.Sub(proof.heard) > p.forget {
+			continue
+		}
+		if behind := now.Sub(proof.asOf); behind > p.limit {
+			return fmt.Errorf("%w: outbox %q, by %s, more than %s", ErrBehind, source, behind.Round(100*time.Millisecond), p.limit)
+		}
+	}
+	return nil
+}
+
+const (
+	// overflowsShown is how many values in a row must be refused before Healthy reports it: a slow
+	// load costs a few.
+	overflowsShown = 16
+	// overflowShown is for how long the latest one shows: where nothing is read nothing can be kept
+	// either.
+	overflowShown = 10 * time.Second
+)
+
+// An overflow counts the values that memory refuses since more was evicted during their load than
+// its log remembers.
+type overflow struct {
+	total  atomic.Uint64
+	inARow atomic.Uint64 // since a value was kept
+	latest atomic.Int64  // when one was refused, in nanoseconds
+}
+
+func (o *overflow) refused(logger *slog.Logger) {
+	o.total.Add(1)
+	o.latest.Store(time.Now().UnixNano())
+	if o.inARow.Add(1) == overflowsShown {
+		logger.LogAttrs(context.Background(), slog.LevelWarn, "memory keeps nothing", slog.Any("error", ErrMemoryOverflow))
+	}
+}
+
+func (o *overflow) kept(logger *slog.Logger) {
+	if o.inARow.Load() != 0 && o.inARow.Swap(0) >= overflowsShown {
+		logger.LogAttrs(context.Background(), slog.LevelInfo, "memory keeps values again")
+	}
+}
+
+func (o *overflow) healthy() error {
+	if o.inARow.Load() >= overflowsShown && time.Now().UnixNano()-o.latest.Load() < int64(overflowShown) {
+		return ErrMemoryOverflow
+	}
+	return nil
+}
+
+const (
+	// unlinksKept is how many keys' unlink times are remembered.
+	unlinksKept = 8192
+	// unlinkMargin allows for masters with different clocks: see docs/protocol.md.
+	unlinkMargin = time.Second
+	// confirmPeriods is how many periods after a first old entry a message must arrive to confirm
+	// it.
+	confirmPeriods = 10
+	// confirmedWithin is for how long a first old entry waits for that.
+	confirmedWithin = 10 * time.Minute
+	// elsewhereShown is for how long Healthy reports the latest one.
+	elsewhereShown = 5 * time.Minute
+)
+
+// An unlinkWatch finds proof that workers unlink keys elsewhere. A worker publishes a key after it
+// has unlinked it, with an earlier time of Redis (u). From then on, Redis holds no entry of the key
+// whose lease is older, unless the worker uses another server or database.
+//
+// A failover to a replica that is behind, or a restart from a snapshot, also restores old entries
+// until workers have unlinked them again. So one old entry is only counted. It is reported if an
+// old entry is read again after a message that arrived ten periods later. Messages from before a
+// possible gap, for example a lost subscription, prove nothing. Safe for concurrent use.
+type unlinkWatch struct {
+	confirm time.Duration
+	logger  *slog.Logger
+	seed    maphash.Seed
+	total   atomic.Uint64 // old entries
+	some    atomic.Bool   // a message had an unlink time
+
+	mu     sync.Mutex
+	keys   []unlinkedKey // by hash; nil before the first
+	first  time.Time     // an old entry to confirm
+	latest time.Time     // one that was
+	told   bool
+}
+
+// An unlinkedKey is a key of a message.
+type unlinkedKey struct {
+	hash, doubts uint64
+	at           uint64    // the memory's number of the next eviction
+	unlinked     int64     // in microseconds, by the clock of Redis
+	heard        time.Time // when the message arrived
+}
+
+func newUnlinkWatch(config Config) unlinkWatch {
+	return unlinkWatch{confirm: confirmPeriods * config.Memory.Period, logger: config.Logger, seed: maphash.MakeSeed()}
+}
+
+func (u *unlinkWatch) slot(name string) (hash uint64, slot *unlinkedKey) {
+	hash = maphash.String(u.seed, name)
+	return hash, &u.keys[hash%unlinksKept]
+}
+
+// note remembers when the keys of a message were unlinked, with a mark from after their eviction.
+func (u *unlinkWatch) note(a *arrival, since mark) {
+	keys := a.message.Keys
+	if a.message.Unlinked == 0 || a.rejected != nil || len(keys) == 0 {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.keys == nil {
+		u.keys = make([]unlinkedKey, unlinksKept)
+	}
+	for _, name := range keys {
+		hash, slot := u.slot(name)
+		*slot = unlinkedKey{hash, since.doubts, since.at, int64(a.message.Unlinked), a.at}
+	}
+	u.some.Store(true)
+}
+
+// checkBirth checks whether an entry should have been unlinked before it was read, with a mark from
+// before the read.
+func (u *unlinkWatch) checkBirth(name string, birth int64, since mark) {
+	if birth == 0 || since.open == 0 || !u.some.Load() {
+		return
+	}
+	if err := u.check(name, birth, since, time.Now()); err != nil {
+		u.logger.LogAttrs(context.Background(), slog.LevelError, "workers unlink keys elsewhere", slog.String("key", name), slog.Any("error", err))
+	}
+}
+
+// check is like checkBirth, at a given time. It returns an error to log.
+func (u *unlinkWatch) check(name string, birth int64, since mark, now time.Time) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	hash, slot := u.slot(name)
+	old := slot.hash == hash && slot.at <= since.at && slot.doubts == since.doubts && birth+unlinkMargin.Microseconds() < slot.unlinked
+	if !old {
+		return nil
+	}
+	u.total.Add(1)
+	switch {
+	case u.first.IsZero() || now.Sub(u.first) > confirmedWithin && now.Sub(u.latest) > elsewhereShown:
+		u.first = now
+	case slot.heard.Sub(u.first) > u.confirm:
+		u.latest = now
+		if !u.told {
+			u.told = true
+			return ErrUnlinkedElsewhere
+		}
+	}
+	return nil
+}
+
+// healthy returns ErrUnlinkedElsewhere for a while after the latest confirmed old entry.
+func (u *unlinkWatch) healthy(now time.Time) error {
+	if !u.some.Load() {
+		return nil
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !u.latest.IsZero() && now.Sub(u.latest) < elsewhereShown {
+		return ErrUnlinkedElsewhere
+	}
+	return nil
+}
+
+// A refusal records that Redis refuses reports. One goroutine uses it.
+type refusal struct {
+	logger  *slog.Logger
+	subject string    // what is reported, in the plural
+	rule    string    // what the account needs
+	refused time.Time // when Redis last refused a report; zero: not since it took one
+}
+
+// lasts reports whether no report should be sent: each refusal creates entries in the ACL log of
+// Redis.
+func (r *refusal) lasts() bool { return !r.refused.IsZero() && time.Since(r.refused) < reportPause }
+
+// note logs, once, that Redis refuses reports, and that it accepts them again. Outages are logged
+// elsewhere.
+func (r *refusal) note(err error) {
+	switch {
+	case err == nil && !r.refused.IsZero():
+		r.refused = time.Time{}
+		r.logger.LogAttrs(context.Background(), slog.LevelInfo, r.subject+" are reported again")
+	case isReply(err) && classify(err) == nil:
+		if r.refused.IsZero() {
+			r.logger.LogAttrs(context.Background(), slog.LevelWarn, r.subject+" are not reported: Redis refuses; an account needs "+r.rule, slog.Any("error", err))
+		}
+		r.refused = time.Now()
+	}
 }

@@ -2,14 +2,19 @@ package cache
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
 	"github.com/unstale/unstale/internal/sleep"
+	"github.com/unstale/unstale/protocol"
 )
 
 // The pauses between two attempts to subscribe; each is varied by half.
@@ -213,4 +218,269 @@ func (l *listener) listenBriefly() {
 			}
 		}
 	})
+}
+
+const (
+	// longestBacklog is how many messages, keys and patterns wait to be applied at most.
+	longestBacklog = logLength
+	// longestWait is how long one may wait before the memory is shut, and watchStep how often that
+	// is looked at.
+	longestWait = time.Second
+	watchStep   = 100 * time.Millisecond
+)
+
+// An arrival holds one result of a subscription: a redis.Message, a redis.Pong, a
+// redis.Subscription, or the error that ended it.
+type arrival struct {
+	at  time.Time
+	got any
+
+	// Of a message:
+	message    protocol.Message
+	globs      []protocol.Glob
+	generation uint64 // a sweep looks through its values
+	fault      error  // why it cannot be read, or was dropped
+	rejected   error  // why only its keys and patterns count
+}
+
+// read decodes the text of a message. One that cannot be read has no keys and no globs.
+func (a *arrival) read(text string) {
+	if a.message, a.fault = protocol.DecodeMessage([]byte(text)); a.fault != nil {
+		return
+	}
+	globs := make([]protocol.Glob, len(a.message.Patterns))
+	for i, pattern := range a.message.Patterns {
+		var err error
+		if globs[i], err = protocol.CompileGlob(pattern); err != nil {
+			a.fault = fmt.Errorf("%w: %q: %w", ErrInvalidationPattern, pattern, err)
+			return
+		}
+	}
+	a.globs = globs
+}
+
+// size returns the room that an arrival takes in a backlog. Arrivals other than messages are few.
+func (a *arrival) size() int {
+	if _, ok := a.got.(*redis.Message); !ok || a.fault == errBacklog {
+		return 0
+	}
+	return 1 + len(a.message.Keys) + len(a.message.Patterns)
+}
+
+// A backlog holds arrivals in their order until they are applied. Adding one does not block. Safe
+// for concurrent use by one goroutine that adds and one that applies.
+type backlog struct {
+	ready chan struct{} // has an element if something waits
+
+	mu      sync.Mutex
+	waiting []*arrival
+	size    int
+	begun   time.Time // when what is yet to be added arrived, or zero
+	closed  chan struct{}
+}
+
+func newBacklog() *backlog {
+	return &backlog{ready: make(chan struct{}, 1), closed: make(chan struct{})}
+}
+
+// begin records the time of an arrival that add will append.
+func (b *backlog) begin(at time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.begun = at
+}
+
+// add appends an arrival. Without room it drops messages and appends one arrival with errBacklog
+// for all of them in a row. It reports false after close.
+func (b *backlog) add(a *arrival) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.begun = time.Time{}
+	select {
+	case <-b.closed:
+		return false
+	default:
+	}
+	size := a.size()
+	if size > 0 && b.size+size > longestBacklog {
+		if n := len(b.waiting); n > 0 && b.waiting[n-1].fault == errBacklog {
+			return true
+		}
+		*a, size = arrival{at: a.at, got: a.got, fault: errBacklog}, 0
+	}
+	b.waiting, b.size = append(b.waiting, a), b.size+size
+	b.signal()
+	return true
+}
+
+var (
+	errBacklog = fmt.Errorf("more than %d keys and patterns wait to be applied", longestBacklog)
+	errLate    = fmt.Errorf("an invalidation has waited for more than %v to be applied", longestWait)
+	errShut    = fmt.Errorf("nothing is given out from memory: %w", errLate)
+)
+
+func (b *backlog) signal() {
+	select {
+	case b.ready <- struct{}{}:
+	default:
+	}
+}
+
+// oldest returns the first arrival, after ready. It waits until done.
+func (b *backlog) oldest() *arrival {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.waiting[0]
+}
+
+// done removes the oldest arrival.
+func (b *backlog) done() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.size -= b.waiting[0].size()
+	b.waiting[0] = nil
+	if b.waiting = b.waiting[1:]; len(b.waiting) > 0 {
+		b.signal()
+	}
+}
+
+func (b *backlog) empty() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.waiting) == 0 && b.begun.IsZero()
+}
+
+// late reports whether something has waited for longer than longestWait.
+func (b *backlog) late(now time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	since := b.begun
+	if len(b.waiting) > 0 {
+		since = b.waiting[0].at
+	}
+	return !since.IsZero() && now.Sub(since) > longestWait
+}
+
+func (b *backlog) close() { close(b.closed) }
+
+var (
+	errResubscribed = errors.New("the connection was lost and restored")
+	errNoPing       = errors.New("a ping cannot be sent")
+	errOldServer    = errors.New("its connection leads to a server that workers have left")
+	errMoved        = errors.New("a worker has moved to another channel")
+)
+
+// A subscription is one attempt to listen.
+type subscription struct {
+	l       *listener
+	h       *hearing
+	backlog *backlog
+	left    []string // channels whose confirmation is missing
+	stood   bool
+	begun   time.Time
+	nonce   string // of the PING that has no answer yet
+	asked   time.Time
+}
+
+// tick sends a PING when one is due. Time advances in the hearing only while no message waits: the
+// missing heartbeat may be among the waiting messages.
+func (s *subscription) tick(ctx context.Context, sub *redis.PubSub) error {
+	now, period := time.Now(), s.l.config.Period
+	if s.stood && now.Sub(s.asked) >= period && s.nonce == "" {
+		s.nonce, s.asked = rand.Text(), now
+		if sub.Ping(ctx, s.nonce) != nil {
+			return errNoPing
+		}
+		s.l.authentic.compareClock(ctx)
+	}
+	if s.l.redis.alive.left.Load() > s.begun.UnixNano() {
+		return errOldServer
+	}
+	s.admitLateness(now)
+	if s.backlog.empty() {
+		s.l.obey(s.h.tick(now))
+		limit := silentPeriods * period
+		if now.Sub(s.h.pong) > limit && (s.stood || now.Sub(s.begun) > limit) {
+			return s.h.why // the connection is useless
+		}
+	}
+	return nil
+}
+
+// admitLateness restarts the hearing if L1 was shut.
+func (s *subscription) admitLateness(now time.Time) {
+	if s.l.memory.wasShut() {
+		s.l.obey(s.h.doubt(now, "%w", errLate))
+	}
+}
+
+// apply does what the oldest arrival asks for, as of the time when it came.
+func (s *subscription) apply(a *arrival) error {
+	s.admitLateness(time.Now())
+	switch got := a.got.(type) {
+	case error:
+		return got
+	case *redis.Subscription:
+		if !slices.Contains(s.left, got.Channel) {
+			return errResubscribed
+		}
+		if s.left = slices.DeleteFunc(s.left, func(channel string) bool { return channel == got.Channel }); len(s.left) == 0 {
+			s.stood = true
+			s.l.obey(s.h.subscribe(a.at))
+		}
+	case *redis.Pong:
+		if s.nonce != "" && got.Payload == s.nonce {
+			s.nonce = ""
+			s.l.obey(s.h.answer(s.asked, a.at))
+		}
+	case *redis.Message:
+		known := len(s.h.channels)
+		if s.l.hear(s.h, a); len(s.h.channels) > known {
+			return errMoved
+		}
+	}
+	return nil
+}
+
+// advisedAfter is how many names without Config.Prefix cause advice if none has it.
+const advisedAfter = 2000
+
+// heardNames counts the keys and patterns of messages. Tag versions have no prefix and do not
+// count.
+type heardNames struct {
+	prefix     string // Config.Prefix
+	logger     *slog.Logger
+	own, other atomic.Uint64 // with and without the prefix
+	advised    atomic.Bool
+}
+
+// hear counts the names of a message, and logs once that none of very many has the prefix. Healthy
+// does not report it: several applications can share a channel, and one of them may seldom write.
+func (n *heardNames) hear(a *arrival) {
+	count := func(name string, own bool) {
+		switch {
+		case strings.HasPrefix(name, protocol.StampPrefix) && !strings.HasPrefix(n.prefix, protocol.StampPrefix):
+		case own:
+			n.own.Add(1)
+		default:
+			n.other.Add(1)
+		}
+	}
+	for _, key := range a.message.Keys {
+		count(key, strings.HasPrefix(key, n.prefix))
+	}
+	for _, glob := range a.globs {
+		literal := glob.Prefix()
+		count(literal, strings.HasPrefix(literal, n.prefix) || strings.HasPrefix(n.prefix, literal))
+	}
+	if n.own.Load() > 0 || n.other.Load() < advisedAfter || n.advised.Swap(true) {
+		return
+	}
+	example := ""
+	if keys := a.message.Keys; len(keys) > 0 {
+		example = keys[0]
+	}
+	n.logger.LogAttrs(context.Background(), slog.LevelWarn, "no key of the workers has the prefix",
+		slog.String("prefix", n.prefix), slog.Uint64("names", n.other.Load()), slog.String("example", example),
+		slog.String("fix", "compare Config.Prefix with the keys in the map"))
 }

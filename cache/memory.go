@@ -3,13 +3,19 @@ package cache
 import (
 	"errors"
 	"log/slog"
+	"maps"
 	"math"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
+	"weak"
 
 	"github.com/maypok86/otter/v2"
 	"github.com/maypok86/otter/v2/stats"
+	"github.com/unstale/unstale/protocol"
 )
 
 // clockResolution is by how much a value in memory may outlive its time.
@@ -223,4 +229,276 @@ func (m *memory) close() {
 // doubted reports whether a message may have been missed since a mark.
 func (m *memory) doubted(since mark) bool {
 	return m != nil && m.gate.doubts.Load() != since.doubts
+}
+
+const (
+	// mostMatches is how many pairs of a value and a pattern may wait to be matched. Beyond that
+	// the memory begins a new generation, which empties it.
+	mostMatches = 1_000_000
+	// sweepChunk is how many tags a sweep matches before it takes the mutex to drop some of them.
+	sweepChunk = 64
+)
+
+// note evicts keys, and logs keys and patterns: put refuses values that were requested before. It
+// returns the generation whose values a sweep must check against the patterns.
+func (m *memory) note(keys []string, globs []protocol.Glob) (generation uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.values.evict(keys)
+	generation = m.gate.current.Load()
+	for _, glob := range globs {
+		if m.values.reaches(glob) {
+			m.values.log.addGlob(glob)
+			m.waiting++
+		}
+	}
+	if len(globs) > 0 && m.waiting*(m.values.store.EstimatedSize()+len(m.values.tags.cells)) > mostMatches {
+		m.renew(m.gate.opened)
+	}
+	return generation
+}
+
+// evictOwn evicts keys that this process itself has unlinked.
+func (m *memory) evictOwn(keys []string) {
+	if m == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.values.evict(keys)
+}
+
+// sweep evicts the values that patterns match. It takes one pass, and matches without the mutex,
+// because values that are put meanwhile were asked for after note. A new generation ends it.
+func (m *memory) sweep(globs []protocol.Glob, generation uint64) {
+	globs = slices.DeleteFunc(slices.Clone(globs), func(glob protocol.Glob) bool { return !m.values.reaches(glob) })
+	if len(globs) == 0 {
+		return
+	}
+	matched := func(name string) bool {
+		return slices.ContainsFunc(globs, func(glob protocol.Glob) bool { return glob.Match(name) })
+	}
+	if m.sweepKeys(matched, generation) && m.sweepTags(matched, generation) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.gate.current.Load() == generation {
+			m.waiting -= len(globs)
+		}
+	}
+}
+
+// sweepKeys evicts the values of matched keys. It reports false if there is a new generation.
+func (m *memory) sweepKeys(matched func(string) bool, generation uint64) bool {
+	for key := range m.values.store.Keys() {
+		if m.gate.current.Load() != generation {
+			return false
+		}
+		if matched(m.values.prefix + key) {
+			m.values.store.Invalidate(key)
+		}
+	}
+	return true
+}
+
+// sweepTags evicts the values of matched tags. It reports false if there is a new generation.
+func (m *memory) sweepTags(matched func(string) bool, generation uint64) bool {
+	m.mu.Lock()
+	tags := slices.Collect(maps.Keys(m.values.tags.cells))
+	m.mu.Unlock()
+	for chunk := range slices.Chunk(tags, sweepChunk) {
+		chunk = slices.DeleteFunc(chunk, func(tag string) bool { return !matched(protocol.StampKey(tag)) })
+		if !m.dropTags(chunk, generation) {
+			return false
+		}
+	}
+	return true
+}
+
+// dropTags evicts the values of tags. It reports false if there is a new generation.
+func (m *memory) dropTags(tags []string, generation uint64) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.gate.current.Load() != generation {
+		return false
+	}
+	for _, tag := range tags {
+		m.values.tags.drop(tag)
+	}
+	return true
+}
+
+// A tagCell is shared by all values of a tag.
+type tagCell struct {
+	name string
+	gone atomic.Bool
+}
+
+// looks is how many cells a tagTable checks for each cell that it adds. With two, it would shrink
+// no faster than it grows.
+const looks = 4
+
+// A tagTable finds the cells of tags that some value in L1 has. It removes unused cells in small
+// steps, since no caller should wait for a pass over all of them. It has at most a few times as
+// many cells as needed. The zero table is empty. The caller guards it.
+type tagTable struct {
+	cells map[string]weak.Pointer[tagCell]
+	ring  []namedCell // all cells, and some that were dropped
+	hand  int         // which one of ring is looked at next
+}
+
+type namedCell struct {
+	tag  string
+	cell weak.Pointer[tagCell]
+}
+
+// cell returns the cell of a tag.
+func (t *tagTable) cell(tag string) *tagCell {
+	if cell := t.cells[tag].Value(); cell != nil {
+		return cell
+	}
+	cell := &tagCell{name: tag}
+	if t.cells == nil {
+		t.cells = map[string]weak.Pointer[tagCell]{}
+	}
+	t.cells[tag] = weak.Make(cell)
+	t.ring = append(t.ring, namedCell{tag, t.cells[tag]})
+	for range looks {
+		t.look()
+	}
+	return cell
+}
+
+// missing returns how many bytes the cells of tags would add.
+func (t *tagTable) missing(tags []string) (bytes int) {
+	for _, tag := range tags {
+		if t.cells[tag].Value() == nil {
+			bytes += tagBytes + allocated(len(tag))
+		}
+	}
+	return bytes
+}
+
+// look removes the next cell if no value has it.
+func (t *tagTable) look() {
+	if t.hand >= len(t.ring) {
+		t.hand = 0
+	}
+	at, last := t.ring[t.hand], len(t.ring)-1
+	switch current := t.cells[at.tag] == at.cell; {
+	case current && at.cell.Value() != nil:
+		t.hand++
+		return
+	case current:
+		delete(t.cells, at.tag)
+	}
+	t.ring[t.hand], t.ring[last] = t.ring[last], namedCell{}
+	t.ring = t.ring[:last]
+}
+
+// drop ends all values of a tag.
+func (t *tagTable) drop(tag string) {
+	if cell := t.cells[tag].Value(); cell != nil {
+		cell.gone.Store(true)
+	}
+	delete(t.cells, tag)
+}
+
+// values are the values in memory by key and by tag, and a log of the latest evictions. The caller
+// guards insert, evict, tags and the log. The store, and the counters of the log, are safe without
+// that.
+type values struct {
+	prefix string
+	store  *otter.Cache[string, *kept] // by key without the prefix
+	log    evictionLog
+	tags   tagTable
+}
+
+// A kept is a value in L1. The cells of its tags show whether a tag was invalidated.
+type kept struct {
+	value      any
+	generation uint64
+	life       time.Duration
+	fresh      int64 // until when, by the clock of the memory; life may end before
+	tags       []*tagCell
+	weight     uint32     // see room
+	cost       uint32     // of the load, in milliseconds
+	read       *readCount // of the entry of reads, or nil
+}
+
+func (k *kept) gone() bool {
+	for _, tag := range k.tags {
+		if tag.gone.Load() {
+			return true
+		}
+	}
+	return false
+}
+
+// bears reports whether the value was stored with all tags.
+func (k *kept) bears(tags []string) bool {
+	for _, tag := range tags {
+		if !slices.ContainsFunc(k.tags, func(cell *tagCell) bool { return cell.name == tag }) {
+			return false
+		}
+	}
+	return true
+}
+
+// nameable reports whether messages, which are JSON in UTF-8, can name a key and its tags.
+func (v *values) nameable(key string, tags []string) bool {
+	unnamed := func(name string) bool { return !utf8.ValidString(name) }
+	return !unnamed(v.prefix+key) && !slices.ContainsFunc(tags, unnamed)
+}
+
+// insert adds a value, unless an eviction since the mark means it. The log must reach back to the
+// mark.
+func (v *values) insert(key string, k *kept, tags []string, since mark) bool {
+	if v.log.hit(since.at, v.prefix+key) {
+		return false
+	}
+	for _, tag := range tags {
+		if v.log.hit(since.at, protocol.StampKey(tag)) {
+			return false
+		}
+	}
+	k.tags = v.cells(tags)
+	v.store.Set(key, k)
+	return true
+}
+
+// cells returns the cells of tags, nil for none.
+func (v *values) cells(tags []string) []*tagCell {
+	if len(tags) == 0 {
+		return nil
+	}
+	cells := make([]*tagCell, len(tags))
+	for i, tag := range tags {
+		cells[i] = v.tags.cell(tag)
+	}
+	return cells
+}
+
+// reaches reports whether a pattern may match the key or a tag version of a value.
+func (v *values) reaches(glob protocol.Glob) bool {
+	literal := glob.Prefix()
+	return slices.ContainsFunc([]string{v.prefix, protocol.StampPrefix}, func(prefix string) bool {
+		return strings.HasPrefix(prefix, literal) || strings.HasPrefix(literal, prefix)
+	})
+}
+
+// evict evicts exact keys.
+func (v *values) evict(keys []string) {
+	for _, name := range keys {
+		key, isKey := strings.CutPrefix(name, v.prefix)
+		tag, isTag := strings.CutPrefix(name, protocol.StampPrefix)
+		if isKey || isTag {
+			v.log.addKey(name)
+		}
+		if isKey {
+			v.store.Invalidate(key)
+		}
+		if isTag {
+			v.tags.drop(tag)
+		}
+	}
 }

@@ -1,9 +1,12 @@
 package cache
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -227,4 +230,214 @@ func (r *request) allTags(earlier *entry) []string {
 		return r.p.o.Tags
 	}
 	return slices.Compact(slices.Sorted(slices.Values(append(earlier.tagNames(), r.p.o.Tags...))))
+}
+
+// The maxima of one pipeline: commands, and bytes of values. Timeout is for each pipeline, and a
+// larger one would take longer. A larger value has its own.
+const (
+	pipelineMost  = 500
+	pipelineBytes = 256 << 10
+)
+
+// pipelines calls send for each pipeline of items, in their order. A failure does not stop it, since
+// one large value may be the reason. Two failures in a row stop it, and so does a pipeline that was
+// not sent. It returns the items that it did not reach.
+func pipelines[T any](items []T, size func(T) int, send func([]T) error) (rest []T) {
+	for failed := 0; len(items) > 0 && failed < 2; {
+		n, bytes := 1, size(items[0])
+		for n < min(len(items), pipelineMost) && bytes < pipelineBytes {
+			if bytes += size(items[n]); bytes <= pipelineBytes {
+				n++
+			}
+		}
+		err := send(items[:n])
+		items = items[n:]
+		switch {
+		case err == nil:
+			failed = 0
+		case errors.As(err, new(unsent)):
+			return items
+		default:
+			failed++
+		}
+	}
+	return items
+}
+
+// sizes estimate how many bytes the values of keys have. Safe for concurrent use.
+type sizes struct {
+	mu    sync.Mutex
+	large map[string]int // by the name of the key
+	usual int            // the moving average of the others
+}
+
+const (
+	largeBytes = 1 << 10
+	largeMost  = 16_384 // names in sizes.large
+)
+
+// of returns the size of the value of a key.
+func (s *sizes) of(name string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return cmp.Or(s.large[name], s.usual)
+}
+
+// ofAnswer returns the size of the answer to a request for a lease.
+func (s *sizes) ofAnswer(c *claim) int {
+	if !c.unread {
+		return 0
+	}
+	return s.of(c.names.value)
+}
+
+// saw records the values that a pipeline has brought, and reports whether there are any. If it took
+// too long, the first missing one may be too large for any pipeline with others.
+func (s *sizes) saw(rs requests, cmds []redis.Cmder, late bool) (any bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.large == nil || len(s.large) > largeMost {
+		s.large = map[string]int{}
+	}
+	sum, count, missed := 0, 0, false
+	for i, r := range rs {
+		n, known := len(cmds[i].(*redis.StringCmd).Val()), s.large[r.name]
+		any = any || n > 0
+		switch {
+		case n == 0 && !errors.Is(cmds[i].Err(), redis.Nil):
+			if late && !missed {
+				s.large[r.name], missed = pipelineBytes, true
+			}
+			continue
+		case n >= largeBytes:
+			s.large[r.name] = n
+		case known > 0:
+			delete(s.large, r.name)
+		}
+		if known == 0 && n > 0 {
+			sum, count = sum+n, count+1
+		}
+	}
+	switch {
+	case count > 0 && late:
+		s.usual = sum / count
+	case count > 0:
+		s.usual += (sum/count - s.usual) / 4
+	}
+	return any
+}
+
+// callKey is the key of a context for the commands of one call. Its value reports whether one of them
+// has failed.
+type callKey struct{}
+
+// asOneCall returns a context for commands of which the breaker counts at most one failure.
+func asOneCall(ctx context.Context) context.Context {
+	return context.WithValue(ctx, callKey{}, new(atomic.Bool))
+}
+
+// failedBefore records that a command has failed, and reports whether another one of its call has.
+func failedBefore(ctx context.Context) bool {
+	call, _ := ctx.Value(callKey{}).(*atomic.Bool)
+	return call != nil && call.Swap(true)
+}
+
+// requests are at least one request of the same Cache, with the same policy.
+type requests []*request
+
+// read sends one GET for each request, and reads the versions of the tags of their policies.
+func (rs requests) read(ctx context.Context) ([]raw, map[string]string, error) {
+	b := rs[0].c.redis
+	tags, lives := rs[0].p.o.Tags, rs[0].asksLife()
+	type answer struct {
+		raws   []raw
+		stamps map[string]string
+		some   bool // values came before the time was over
+	}
+	got, err := send(ctx, b, "read", func(ctx context.Context) (a answer, err error) {
+		sent := time.Now()
+		cmds, err := b.pipelined(ctx, func(p redis.Pipeliner) error {
+			// before the values: a value that ends between them does not get the time of its
+			// successor
+			if lives {
+				for _, r := range rs {
+					p.PTTL(ctx, r.name)
+				}
+			}
+			for _, r := range rs {
+				p.Get(ctx, r.name)
+			}
+			readStamps(ctx, p, tags)
+			return nil
+		})
+		err = classify(err)
+		var left []redis.Cmder
+		if lives && len(cmds) > len(rs) {
+			left, cmds = cmds[:len(rs)], cmds[len(rs):]
+		}
+		if late := errors.Is(err, ErrRedisTimeout); len(rs) > 1 && len(cmds) >= len(rs) && (late || err == nil) {
+			a.some = b.sizes.saw(rs, cmds, late)
+		}
+		if err != nil {
+			return a, err
+		}
+		if a.raws, err = rawsOf(cmds[:len(rs)]); err != nil {
+			return a, err
+		}
+		for i, cmd := range left {
+			a.raws[i].life = rs[i].lifeOf(cmd.(*redis.DurationCmd), sent)
+		}
+		cmds = cmds[len(rs):]
+		a.stamps, err = stampsRead(tags, cmds)
+		return a, err
+	})
+	if err != nil && got.some {
+		err = partial{err}
+	}
+	return got.raws, got.stamps, err
+}
+
+// A partial is the fault of a pipeline that took too long after it had brought values. They are not
+// used: the answer about the server comes last.
+type partial struct{ error }
+
+func (p partial) Unwrap() error { return p.error }
+
+// slide extends the sliding values that requests have found, each by its own time and not beyond
+// its end. If the key has another value by now, that is the reading. It was extended too, so it may
+// end early or stay in Redis for longer; its entry has the valid times. If Redis does not extend
+// it, the reading does not change.
+func (rs requests) slide(ctx context.Context, found []reading) error {
+	c := rs[0].c
+	raws, err := send(ctx, c.redis, "slide", func(ctx context.Context) ([]raw, error) {
+		now := c.redis.clock.now()
+		cmds, err := c.redis.pipelined(ctx, func(p redis.Pipeliner) error {
+			for i, r := range rs {
+				e := &found[i].entry
+				life := max(min(e.Idle, e.Expiry-now, longestTTL.Milliseconds()), 1)
+				p.GetEx(ctx, r.name, time.Duration(life)*time.Millisecond)
+			}
+			return nil
+		})
+		if err := classify(err); err != nil {
+			return nil, err
+		}
+		return rawsOf(cmds)
+	})
+	if err != nil {
+		if ctx.Err() == nil {
+			c.counts.failed()
+		}
+		return nil
+	}
+	for i, r := range rs {
+		if string(raws[i].text) == string(found[i].text) {
+			continue
+		}
+		// the versions in stamps are older
+		if found[i], err = r.judgeRaw(ctx, raws[i], nil); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -1,14 +1,19 @@
 package cache
 
 import (
+	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"log/slog"
+	"maps"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unicode/utf8"
 
 	"github.com/unstale/unstale/internal/envtext"
@@ -200,4 +205,343 @@ func UUIDTexts(ids [][16]byte) []string {
 		texts[i] = string(AppendUUID(nil, id))
 	}
 	return texts
+}
+
+// FetchRead is like Fetch, with the key and the policy of a generated function:
+//
+//	page, err := cache.FetchRead(ctx, c, shopcache.ProductPage(42), load)
+//
+// The key is the whole key in Redis. If Config.Prefix is set, the key must begin with it. If it
+// does not, or if Read.Err is not nil, no invalidation would reach the value. FetchRead then calls
+// load and caches nothing, counts this in Statistics.Reads, and logs the reason at most once per
+// minute.
+func FetchRead[T any](ctx context.Context, c *Cache, read Read, load Loader[T]) (T, error) {
+	result, err := FetchReadResult(ctx, c, read, load)
+	return result.Value, err
+}
+
+// FetchReadResult is like FetchRead, and also returns the source of the value.
+func FetchReadResult[T any](ctx context.Context, c *Cache, read Read, load Loader[T]) (Result[T], error) {
+	key, err := c.keyOf(read)
+	if err != nil {
+		c.reads.refused(c.config.Logger, read, err)
+		value, err := load(ctx)
+		return Result[T]{Value: value, Source: FromLoader}, c.asNotFound(err)
+	}
+	return FetchResult(ctx, c, key, load, read.policy)
+}
+
+// keyOf returns the key of a read without the prefix.
+func (c *Cache) keyOf(read Read) (string, error) {
+	if read.err != nil {
+		return "", read.err
+	}
+	key, ok := strings.CutPrefix(read.key, c.config.Prefix)
+	if !ok {
+		return "", fmt.Errorf("the key %q of the read %s does not begin with Config.Prefix %q", read.key, read.Name(), c.config.Prefix)
+	}
+	return key, nil
+}
+
+// readCounts counts by entry of the section reads. Its size is bounded by the number of entries in
+// generated code.
+type readCounts struct {
+	all    sync.Map // *ReadEntry to *readCount
+	told   atomic.Int64
+	others otherKeys
+}
+
+// readBounds are the upper bounds of the buckets of latencies, in seconds.
+var readBounds = [...]float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
+
+// A readCount counts the calls for one entry.
+type readCount struct {
+	l1, l2, misses, stale, errors, evicted, refused atomic.Uint64
+	// buckets counts the calls that L1 did not answer, by latency. The last one has no bound.
+	buckets [len(readBounds) + 1]atomic.Uint64
+	nanos   atomic.Int64
+}
+
+// of returns the count of the entry of a policy, and nil for a policy of no entry.
+func (r *readCounts) of(p *Policy) *readCount {
+	if p.read == nil {
+		return nil
+	}
+	if n, ok := r.all.Load(p.read); ok {
+		return n.(*readCount)
+	}
+	r.others.on.Store(true)
+	n, _ := r.all.LoadOrStore(p.read, &readCount{})
+	return n.(*readCount)
+}
+
+func (n *readCount) hit() {
+	if n != nil {
+		n.l1.Add(1)
+	}
+}
+
+// evict counts a value that left L1 because L1 was full.
+func (n *readCount) evict() {
+	if n != nil {
+		n.evicted.Add(1)
+	}
+}
+
+// answered counts a call that L1 did not answer.
+func (n *readCount) answered(source Source, stale bool, err error, took time.Duration) {
+	switch {
+	case err != nil && !isNotFound(err):
+		n.errors.Add(1)
+	case source == FromLoader:
+		n.misses.Add(1)
+	default:
+		n.l2.Add(1)
+	}
+	if stale {
+		n.stale.Add(1)
+	}
+	bucket := 0
+	for bucket < len(readBounds) && took.Seconds() > readBounds[bucket] {
+		bucket++
+	}
+	n.buckets[bucket].Add(1)
+	n.nanos.Add(int64(took))
+}
+
+// refused counts a call whose value must not be cached, and logs the reason.
+func (r *readCounts) refused(logger *slog.Logger, read Read, err error) {
+	r.of(read.policy).refused.Add(1)
+	now, last := time.Now().Unix(), r.told.Load()
+	if now-last >= 60 && r.told.CompareAndSwap(last, now) {
+		logger.Error("value is loaded and not cached: no invalidation reaches it", "read", read.Name(), "error", err)
+	}
+}
+
+// ReadStatistics counts the calls for one entry of the section reads since New. Fetch, FetchResult,
+// and FetchRead count; FetchMany and Warm do not.
+type ReadStatistics struct {
+	L1Hits uint64 `json:"l1Hits"` // from L1
+	L2Hits uint64 `json:"l2Hits"` // from Redis
+	Misses uint64 `json:"misses"` // loaded by this caller or another one
+	Stale  uint64 `json:"stale"`  // expired values among these
+	Errors uint64 `json:"errors"` // calls that returned an error other than ErrNotFound
+	// values that L1 dropped because it was full
+	L1Evictions uint64 `json:"l1Evictions"`
+	// calls that were loaded and not cached: see FetchRead
+	Refused uint64 `json:"refused"`
+	// Latencies of the calls that L1 did not answer: the number of calls up to each bound of
+	// LatencyBounds, and of all. Seconds is their sum.
+	Latencies []uint64 `json:"latencies"`
+	Seconds   float64  `json:"seconds"`
+}
+
+// LatencyBounds returns the upper bounds of ReadStatistics.Latencies in seconds, except the last
+// one, which has no bound.
+func LatencyBounds() []float64 { return append([]float64(nil), readBounds[:]...) }
+
+// statistics returns the counts by name, and the fingerprints of the maps of the reads.
+func (r *readCounts) statistics() (all map[string]ReadStatistics, versions []string) {
+	r.all.Range(func(key, value any) bool {
+		e, n := key.(*ReadEntry), value.(*readCount)
+		s := ReadStatistics{
+			L1Hits: n.l1.Load(), L2Hits: n.l2.Load(), Misses: n.misses.Load(), Stale: n.stale.Load(), Errors: n.errors.Load(),
+			L1Evictions: n.evicted.Load(), Refused: n.refused.Load(), Seconds: time.Duration(n.nanos.Load()).Seconds(),
+		}
+		var sum uint64
+		for i := range n.buckets {
+			sum += n.buckets[i].Load()
+			s.Latencies = append(s.Latencies, sum)
+		}
+		if all == nil {
+			all = map[string]ReadStatistics{}
+		}
+		if other, ok := all[e.name]; ok { // of another map
+			s.add(other)
+		}
+		all[e.name] = s
+		return true
+	})
+	return all, r.versions()
+}
+
+// versions returns the fingerprints of the maps of all entries that were fetched, sorted.
+func (r *readCounts) versions() (all []string) {
+	if r == nil {
+		return nil
+	}
+	r.all.Range(func(key, _ any) bool {
+		if v := key.(*ReadEntry).m.Version(); v != "" && !slices.Contains(all, v) {
+			all = append(all, v)
+		}
+		return true
+	})
+	slices.Sort(all)
+	return all
+}
+
+// add adds the counts of an entry of the same name.
+func (s *ReadStatistics) add(o ReadStatistics) {
+	s.L1Hits += o.L1Hits
+	s.L2Hits += o.L2Hits
+	s.Misses += o.Misses
+	s.Stale += o.Stale
+	s.Errors += o.Errors
+	s.L1Evictions += o.L1Evictions
+	s.Refused += o.Refused
+	s.Seconds += o.Seconds
+	for i, n := range o.Latencies {
+		s.Latencies[i] += n
+	}
+}
+
+// Unfetched returns the entries of the map's section reads that are in none of the statistics, in
+// the order of the map. After a typical day of a process, these reads are not used or are fetched
+// by hand: see Statistics.OtherKeys.
+//
+//	slog.Info("reads", "unfetched", shopcache.Map.Unfetched(c.Statistics()))
+func (m *ReadMap) Unfetched(all ...Statistics) []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(m.entries), func(name string) bool {
+		return slices.ContainsFunc(all, func(s Statistics) bool { _, fetched := s.Reads[name]; return fetched })
+	})
+}
+
+const (
+	mostOtherKeys = 20
+	mostOtherKey  = 128 // bytes
+)
+
+// otherKeys are the forms of keys that were fetched without a generated function. They are noted
+// once a generated function was used, because an application without any has only other keys.
+type otherKeys struct {
+	on, full atomic.Bool
+	mu       sync.Mutex
+	forms    map[string]struct{}
+}
+
+func (o *otherKeys) note(prefix, key string) {
+	if !o.on.Load() || o.full.Load() {
+		return
+	}
+	var buf [mostOtherKey]byte
+	form := appendForm(appendForm(buf[:0], prefix), key)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if _, known := o.forms[string(form)]; known || len(o.forms) == mostOtherKeys {
+		return
+	}
+	if o.forms == nil {
+		o.forms = map[string]struct{}{}
+	}
+	o.forms[string(form)] = struct{}{}
+	o.full.Store(len(o.forms) == mostOtherKeys)
+}
+
+// appendForm appends a key up to the capacity of form. Parts between colons that have a digit
+// become #.
+func appendForm(form []byte, key string) []byte {
+	for part := range strings.SplitAfterSeq(key, ":") {
+		if strings.ContainsAny(part, "0123456789") {
+			part = "#" + part[len(strings.TrimSuffix(part, ":")):]
+		}
+		form = append(form, part[:min(len(part), cap(form)-len(form))]...)
+	}
+	return form
+}
+
+// list returns the forms in sorted order.
+func (o *otherKeys) list() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Sorted(maps.Keys(o.forms))
+}
+
+// A Checker knows whether what the worker has to do for a caller's own writes is done. Package
+// outbox has one for the token of a write: outbox.NewCheck. It is asked once for each call that it
+// is given to, and must be safe for concurrent use.
+type Checker interface {
+	// Settled reports whether the keys that the writes made stale are gone from Redis. left is how
+	// long the writes still matter: if it is 0, they no longer matter, regardless of the other
+	// results. An error or a panic means that the answer is unknown. ctx ends with the caller's
+	// context, after Config.HardTimeout, and when the Cache is closed.
+	Settled(ctx context.Context) (settled bool, left time.Duration, err error)
+}
+
+// After returns a copy of the policy for a caller that must read its own writes, from whichever
+// process they come. A nil policy is Config.Policy.
+//
+// Until the writes are settled, a call reads neither L1 nor Redis and joins no load of another
+// caller: it calls its loader, which must read the primary. The result is stored if Redis accepts
+// it, and a failed load returns no old value. The same holds while check fails, and for writes that
+// are never settled. Once the writes are settled, a call skips only L1, which may not have received
+// the message of the worker yet.
+func (p *Policy) After(check Checker) *Policy {
+	with := p.copied()
+	with.after = check
+	return with
+}
+
+// GetAfter is like Get, for a caller that must read its own writes: see Policy.After. Until these
+// are settled, the error is ErrMiss.
+func GetAfter[T any](ctx context.Context, c *Cache, key string, check Checker) (T, error) {
+	if check == nil {
+		return Get[T](ctx, c, key)
+	}
+	return cached[T](ctx, c, key, c.config.Policy.After(check))
+}
+
+// A standing is the constraint on a read that the writes of its caller require.
+type standing uint8
+
+const (
+	anything  standing = iota // no writes, or none that still matter
+	notMemory                 // they are settled
+	loaded                    // they are not, or it is unknown
+)
+
+// standing calls the Checker of the policy. If the context of the caller ends meanwhile, the call
+// continues with it, and ends as one without a Checker does. The error is ErrClosed.
+func (c *Cache) standing(ctx context.Context, p *Policy) (standing, error) {
+	if p.after == nil {
+		return anything, nil
+	}
+	limited, cancel := context.WithTimeout(ctx, c.config.HardTimeout)
+	defer cancel()
+	defer context.AfterFunc(c.run.life, cancel)()
+	settled, left, err := ask(limited, p.after)
+	switch {
+	case c.run.life.Err() != nil:
+		return loaded, ErrClosed
+	case ctx.Err() != nil:
+		return loaded, nil
+	case err == nil && left <= 0:
+		return anything, nil
+	case err == nil && settled:
+		return notMemory, nil
+	}
+	c.counts.unsettled.Add(1)
+	if err != nil && c.complaints.due() {
+		c.config.Logger.Warn("what a caller has written is not known to be settled, so it is loaded each time", "error", err)
+	}
+	return loaded, nil
+}
+
+// ask asks a Checker, and makes an error of a panic.
+func ask(ctx context.Context, check Checker) (settled bool, left time.Duration, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the Checker panicked: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return check.Settled(ctx)
+}
+
+// complaints limits log messages to one per minute.
+type complaints struct{ last atomic.Int64 }
+
+func (c *complaints) due() bool {
+	now, last := time.Now().Unix(), c.last.Load()
+	return now-last >= 60 && c.last.CompareAndSwap(last, now)
 }

@@ -2,11 +2,19 @@ package console
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/unstale/unstale/internal/history"
@@ -291,3 +299,179 @@ func (c *actor) moment(ctx context.Context, in url.Values) (time.Time, error) {
 
 // absolute returns a time for a sentence.
 func absolute(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05 UTC") }
+
+// ticketLasts is how long a person may look at what an action will do.
+const ticketLasts = 15 * time.Minute
+
+// A ticket is the confirmation of an action: a form whose token is bound to the action, its
+// arguments, what was shown, and the person that a proxy names. It can be used once: in a process,
+// the ID of its run leads to its result; elsewhere, store.Once refuses it.
+type ticket struct {
+	args  url.Values
+	nonce string
+	seen  string
+	ends  int64
+}
+
+// ticketKey returns the key of tokens: that of all processes with the same secret, or own, which is
+// of this process.
+func (s *signer) ticketKey(own []byte) []byte {
+	if secret := s.token() + s.cfg.ProxySecret; secret != "" {
+		return []byte(secret)
+	}
+	return own
+}
+
+// sign returns the signature of a ticket.
+func (c *actor) sign(r *http.Request, action, packed string, t *ticket) string {
+	mac := hmac.New(sha256.New, c.signer.ticketKey(c.key))
+	for _, part := range []string{"console action", action, packed, t.nonce, t.seen, strconv.FormatInt(t.ends, 10), c.cfg.user(r)} {
+		_, _ = mac.Write([]byte(strconv.Itoa(len(part)) + ":" + part))
+	}
+	return hex.EncodeToString(mac.Sum(nil))
+}
+
+// newTicket returns the arguments and the token for a form. Base64 keeps arguments byte for byte:
+// browsers change line breaks.
+func (c *actor) newTicket(r *http.Request, action string, it *intent) (packed, token string) {
+	t := &ticket{nonce: rand.Text(), seen: digest(it.seen), ends: time.Now().Add(ticketLasts).Unix()}
+	packed = base64.StdEncoding.EncodeToString([]byte(it.args.Encode()))
+	return packed, strings.Join([]string{strconv.FormatInt(t.ends, 10), t.nonce, t.seen, c.sign(r, action, packed, t)}, ".")
+}
+
+// ticketOf returns the ticket of a form, or nil if this page has not made it.
+func (c *actor) ticketOf(r *http.Request, action string) *ticket {
+	parts := strings.Split(r.PostForm.Get("token"), ".")
+	if len(parts) != 4 {
+		return nil
+	}
+	t, packed := &ticket{nonce: parts[1], seen: parts[2]}, r.PostForm.Get("args")
+	var err error
+	if t.ends, err = strconv.ParseInt(parts[0], 10, 64); err != nil || !same(parts[3], c.sign(r, action, packed, t)) {
+		return nil
+	}
+	text, err := base64.StdEncoding.DecodeString(packed)
+	if err == nil {
+		t.args, err = url.ParseQuery(string(text))
+	}
+	if err != nil {
+		return nil
+	}
+	return t
+}
+
+// problem returns why a ticket does not confirm what the action would do now, or "".
+func (t *ticket) problem(now *intent) string {
+	switch {
+	case t.ends < time.Now().Unix():
+		return "Nothing was done: this page was open for too long. Check it, and confirm it again."
+	case t.seen != digest(now.seen):
+		return "Nothing was done: this has changed since the page showed it. Check what it would do now, and confirm it again."
+	case now.Block != "" || now.Says == "":
+		return "Nothing was done."
+	}
+	return ""
+}
+
+// digest returns a short text that differs for different data.
+func digest(seen any) string {
+	text, _ := json.Marshal(seen) // of plain data
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}
+
+const (
+	shortRun = 700 * time.Millisecond // an action that ends sooner shows only its result
+	keptRuns = 200                    // in memory
+)
+
+// A run is an action under way, or its result. It continues when its page is left.
+type run struct {
+	Action     action
+	Says, Find string
+	Began      time.Time
+	ended      chan struct{}
+
+	mu       sync.Mutex
+	progress string
+	result   string
+	err      error
+}
+
+// runs are the latest runs of this process. Safe for concurrent use.
+type runs struct {
+	mu     sync.Mutex
+	byID   map[string]*run
+	order  []string
+	active sync.WaitGroup
+}
+
+// start begins a run, or returns the run that has the ID already. fill completes a new one. It
+// returns nil after base has ended.
+func (all *runs) start(base context.Context, id string, do func(ctx context.Context, progress func(string)) (string, error), fill func(*run)) *run {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if known := all.byID[id]; known != nil || base.Err() != nil {
+		return known
+	}
+	r := &run{Began: time.Now(), ended: make(chan struct{})}
+	fill(r)
+	all.byID[id], all.order = r, append(all.order, id)
+	if len(all.order) > keptRuns {
+		delete(all.byID, all.order[0])
+		all.order = all.order[1:]
+	}
+	all.active.Go(func() {
+		defer close(r.ended)
+		result, err := do(base, func(progress string) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.progress = progress
+		})
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.result, r.err = result, err
+	})
+	return r
+}
+
+// get returns a run, or nil.
+func (all *runs) get(id string) *run {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	return all.byID[id]
+}
+
+// wait waits for all runs. Base must have ended.
+func (all *runs) wait() {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	all.active.Wait()
+}
+
+// showRun serves the progress or the result of an action.
+func (c *actor) showRun(w http.ResponseWriter, r *http.Request) {
+	found := c.runs.get(r.PathValue("id"))
+	if found == nil {
+		c.write(w, r, http.StatusNotFound, "run", nil)
+		return
+	}
+	data := struct {
+		*run
+		Over                  bool
+		Progress, Result, Err string
+	}{run: found}
+	select {
+	case <-found.ended:
+		data.Over = true
+	default:
+		w.Header().Set("Refresh", "1") // with and without JavaScript
+	}
+	found.mu.Lock()
+	data.Progress, data.Result = found.progress, found.result
+	if found.err != nil {
+		data.Err = reason(found.err)
+	}
+	found.mu.Unlock()
+	c.write(w, r, http.StatusOK, "run", data)
+}

@@ -1,8 +1,10 @@
 package invalidation
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"time"
 )
 
 // Expand returns what row invalidates. Answers hold what the lookups named by Needs found; nil is
@@ -201,4 +203,130 @@ func deduplicate(list []string) []string {
 		}
 	}
 	return kept
+}
+
+// A Plan is the set of names that one row invalidates. Do not modify it: it may share memory with
+// the Map.
+type Plan struct {
+	// Keys are exact keys, including the keys of tag versions.
+	Keys []string
+	// Patterns are globs: only * and ? are special, a backslash takes the meaning from the
+	// character after it.
+	Patterns []string
+	// Sets are index sets: keys of Redis sets whose members are cache keys.
+	Sets []string
+	// Repeat are the delays after which to apply the row again, in ascending order.
+	Repeat []time.Duration
+	// Hold is how long to refuse fills of the keys; zero means not at all.
+	Hold time.Duration
+	// Dropped is how many templates make nothing, since the row lacks an optional name that they
+	// use. It counts those of each entity that the row expands as, once for each ID, including
+	// those of as. [Map.FirstDropped] names one.
+	Dropped int
+}
+
+// Len returns how many keys, patterns and sets the plan has together.
+func (p *Plan) Len() int { return len(p.Keys) + len(p.Patterns) + len(p.Sets) }
+
+// ExpandWithoutLookups returns the part of the plan of row that needs no lookup, for a row whose
+// lookup failed. It leaves out each template, and each entity of as, with a value that a lookup
+// finds or adds to. A value that the row gives instead of a lookup counts as given. An optional
+// name that only a lookup could give is unknown, not absent. Repeat is empty, and the limits are
+// those of Expand. The error is a *RowError, as from Expand.
+func (m *Map) ExpandWithoutLookups(row Row) (Plan, error) {
+	e, err := entityOf(m.entities, &row)
+	if err != nil {
+		return Plan{}, err
+	}
+	x := expansion{limits: &m.limits, row: &row, without: true}
+	plan, err := e.expandScopes(&x)
+	plan.Repeat = nil
+	return plan, err
+}
+
+// An Expanded is the result of one template for a row.
+type Expanded struct {
+	MapName
+	// Names are keys, patterns or sets, in the order of the values.
+	Names []string
+}
+
+// ExpandByTemplate expands a row like Expand, and returns the result of each template, including
+// templates that make nothing of the row. It costs several times as much. The error is that of
+// Expand.
+func (m *Map) ExpandByTemplate(row Row, answers *Answers) ([]Expanded, error) {
+	if _, err := m.Expand(row, answers); err != nil {
+		return nil, err
+	}
+	x := expansion{limits: &m.limits, row: &row, answers: answers}
+	var all []Expanded
+	err := x.walk(m.entities[row.Entity], func(f *scope) (err error) {
+		if err := x.measure(f, &planSize{}); err != nil { // resolves what is rendered
+			return err
+		}
+		f.entity.kinds(func(kind MapNameKind, t *template) {
+			if err != nil {
+				return
+			}
+			made := Expanded{MapName: f.entity.mapName(kind, t)}
+			if kind == KindPattern {
+				made.Names, err = renderPatterns(nil, f, t, m.limits.PatternPrefix)
+			} else {
+				made.Names = renderExact(nil, f, t)
+			}
+			all = append(all, made)
+		})
+		return err
+	})
+	return all, err
+}
+
+// A Dropped is a template that makes nothing of a row, since the row does not give an optional name
+// that the template uses.
+type Dropped struct {
+	Entity string // that has the template: the row's, or one as which it expands
+	Text   string // the template, as written
+	Param  string // the name
+}
+
+// FirstDropped returns the first of the templates that Plan.Dropped counts, and false if there is
+// none, or if Expand refuses the row before it reaches one. It costs several times as much as
+// Expand.
+func (m *Map) FirstDropped(row Row, answers *Answers) (first Dropped, found bool) {
+	e, err := entityOf(m.entities, &row)
+	if err != nil {
+		return first, false
+	}
+	x := expansion{limits: &m.limits, row: &row, answers: answers}
+	stop := errors.New("found")
+	_ = x.walk(e, func(f *scope) error {
+		look := func(t *template) {
+			if name := x.absentName(f, t); name != "" && !found {
+				first, found = Dropped{f.entity.name, t.source, name}, true
+			}
+		}
+		f.entity.templates(look)
+		for i := range f.entity.as {
+			look(&f.entity.as[i].id)
+		}
+		if found {
+			return stop
+		}
+		return nil
+	})
+	return first, found
+}
+
+// absentName returns the first optional name of a template that the row does not give, or "".
+func (x *expansion) absentName(f *scope, t *template) string {
+	for _, n := range t.slots {
+		s := &f.entity.slots[n]
+		if !s.optional {
+			continue
+		}
+		if _, given, _ := x.resolve(f, n); !given {
+			return s.name
+		}
+	}
+	return ""
 }

@@ -1,7 +1,14 @@
 package invalidation
 
 import (
+	"crypto/sha256"
+	_ "embed"
+	"encoding/hex"
+	"fmt"
+	"io"
 	"slices"
+	"sort"
+	"strings"
 	"time"
 
 	"github.com/unstale/unstale/protocol"
@@ -61,3 +68,258 @@ func (m *Map) Warnings() []Fault { return slices.Clone(m.warnings) }
 // worker, and the next release refuses. They are in file order. `unstale map check` fails if there
 // are any.
 func (m *Map) Deprecations() []Fault { return slices.Clone(m.deprecations) }
+
+// fingerprintLength is how many hex digits of the hash name a map.
+const fingerprintLength = 12
+
+// fingerprint hashes everything that determines how a row expands and is published. It leaves out
+// names of vars with one value, formatting, comments and the order of entities. Texts are quoted,
+// so no two different maps have the same input.
+func (m *Map) fingerprint() string {
+	h := sha256.New()
+	fmt.Fprintf(h, "map 1 %q %q %d %d %d %d\n", m.channel, m.format, m.lease,
+		m.limits.ParamsBytes, m.limits.KeysPerRow, m.limits.PatternPrefix)
+	for _, name := range m.names {
+		m.entities[name].write(h)
+	}
+	return hex.EncodeToString(h.Sum(nil))[:fingerprintLength]
+}
+
+func (e *entity) write(w io.Writer) {
+	fmt.Fprintf(w, "entity %q %q %d %d\n", e.name, e.declared, e.repeat, e.hold)
+	for n, s := range e.slots {
+		fmt.Fprintf(w, "slot %q %q %t %d\n", s.name, s.each, s.optional, s.by.slots)
+		if s.lookup != nil {
+			fmt.Fprintf(w, "lookup %q\n", s.lookup.SQL)
+		}
+		// Fields of later versions are written only if they are used, so that old maps keep their
+		// fingerprint.
+		if s.lookup != nil && s.lookup.Always {
+			fmt.Fprintln(w, "always")
+		}
+		if s.fallback != nil {
+			fmt.Fprintf(w, "default %q\n", s.fallback)
+		}
+		if s.lead != n {
+			fmt.Fprintf(w, "along with %d %d\n", s.lead, s.column)
+		}
+	}
+	for _, list := range []struct {
+		name      string
+		templates []template
+	}{{"keys", e.keys}, {"patterns", e.patterns}, {"sets", e.sets}} {
+		for _, t := range list.templates {
+			t.write(w, list.name)
+		}
+	}
+	as := slices.Clone(e.as)
+	sort.Slice(as, func(i, j int) bool { return as[i].target.name < as[j].target.name })
+	for _, a := range as {
+		a.id.write(w, fmt.Sprintf("as %q", a.target.name))
+	}
+}
+
+func (t *template) write(w io.Writer, what string) {
+	fmt.Fprintf(w, "%s %d", what, t.slots)
+	for _, p := range t.parts {
+		fmt.Fprintf(w, " %q %d", p.text, p.slot)
+	}
+	fmt.Fprintln(w)
+}
+
+// A Description lists what rows of an entity make, and the origins of the values.
+type Description struct {
+	Entity string
+	// Comment is the comment above the entity in the map, without #.
+	Comment string
+	// Params are the names that a row may give, sorted, those of the entities included as which it
+	// expands.
+	Params []string
+	// Names are the names in the templates, the ID first.
+	Names []NameSource
+	// Makes are keys, tag versions, patterns and sets of the entity itself.
+	Makes []MapName
+	// As are the entities as which a row expands too.
+	As     []AliasSource
+	Repeat []time.Duration
+	Hold   time.Duration
+}
+
+// A NameSource is the origin of the values of a name: the row, unless a field says otherwise.
+type NameSource struct {
+	Name string
+	// Each are the values of an enumeration.
+	Each []string
+	// Lookup is asked where the row does not give the name, or always.
+	Lookup *Lookup
+	// With are the names whose values go together with those of this one.
+	With []string
+	// Default are the values where the row does not give the name; nil: none.
+	Default []string
+	// Optional reports whether templates that use the name make nothing where the row does not give
+	// it.
+	Optional bool
+}
+
+// An AliasSource is an entity as which rows expand, with the template of its ids.
+type AliasSource struct{ Entity, ID string }
+
+// Describe describes an entity, also a reserved one, and reports whether the map has it.
+func (m *Map) Describe(name string) (Description, bool) {
+	e := m.entities[name]
+	if e == nil {
+		return Description{}, false
+	}
+	d := Description{Entity: name, Comment: e.comment, Params: slices.Clone(e.declared), Makes: e.makes(), Repeat: slices.Clone(e.repeat), Hold: e.hold}
+	for n, s := range e.slots {
+		d.Names = append(d.Names, NameSource{s.name, slices.Clone(s.each), e.lookupOf(n), e.alongWith(n), slices.Clone(s.fallback), s.optional})
+	}
+	for _, a := range e.as {
+		d.As = append(d.As, AliasSource{a.target.name, a.id.source})
+	}
+	return d, true
+}
+
+// alongWith returns the names whose values go together with those of a slot.
+func (e *entity) alongWith(n int) (names []string) {
+	for _, other := range e.group(e.slots[n].lead) {
+		if other != n {
+			names = append(names, e.slots[other].name)
+		}
+	}
+	return names
+}
+
+// A MapNameKind is the kind of a [MapName].
+type MapNameKind string
+
+// The kinds of names that a map makes.
+const (
+	KindKey     MapNameKind = "key"
+	KindStamp   MapNameKind = "stamp" // the key of a tag
+	KindPattern MapNameKind = "pattern"
+	KindSet     MapNameKind = "set"
+)
+
+// A MapName is a key, a tag version, a pattern or an index set that a map makes of the rows of an
+// entity.
+type MapName struct {
+	Entity string
+	Kind   MapNameKind
+	Text   string // as written
+	// with a * for each value of a row: it matches every result of Text
+	Glob string
+	Hold time.Duration // of the entity
+	// Reads are the names of the reads that it reaches, in the order of the map. They include reads
+	// that it reaches only for some rows.
+	Reads []string
+}
+
+// Names returns what a map makes of rows: by entity, and for each entity keys, tag versions,
+// patterns and sets. Aliases are left out: they make the same as their targets.
+func (m *Map) Names() []MapName {
+	var list []MapName
+	for _, name := range m.names {
+		list = append(list, m.entities[name].makes()...)
+	}
+	return list
+}
+
+// makes returns what an entity itself makes.
+func (e *entity) makes() (list []MapName) {
+	e.kinds(func(kind MapNameKind, t *template) { list = append(list, e.mapName(kind, t)) })
+	return list
+}
+
+// kinds calls visit with every template and its kind, except those of aliases.
+func (e *entity) kinds(visit func(MapNameKind, *template)) {
+	for i := range e.keys {
+		kind := KindKey
+		if strings.HasPrefix(e.keys[i].widestName(), protocol.StampPrefix) {
+			kind = KindStamp
+		}
+		visit(kind, &e.keys[i])
+	}
+	for i := range e.patterns {
+		visit(KindPattern, &e.patterns[i])
+	}
+	for i := range e.sets {
+		visit(KindSet, &e.sets[i])
+	}
+}
+
+func (e *entity) mapName(kind MapNameKind, t *template) MapName {
+	n := MapName{Entity: e.name, Kind: kind, Text: t.source, Glob: t.widestName(), Hold: e.hold, Reads: slices.Clone(t.reads)}
+	if kind == KindPattern {
+		n.Glob = t.widest()
+	}
+	return n
+}
+
+// widestName returns a glob of the possible names of a key or a set: only the values are wildcards.
+func (t *template) widestName() string {
+	var b strings.Builder
+	for _, p := range t.parts {
+		if p.slot == noSlot {
+			b.WriteString(protocol.Escape(p.text))
+		} else {
+			b.WriteByte('*')
+		}
+	}
+	return b.String()
+}
+
+// Lookups returns the lookups that templates use, each once, by the entities that use them.
+func (m *Map) Lookups() []*Lookup {
+	var list []*Lookup
+	seen := map[*Lookup]bool{}
+	for _, name := range m.names {
+		for _, s := range m.entities[name].slots {
+			if s.lookup != nil && !seen[s.lookup] {
+				seen[s.lookup] = true
+				list = append(list, s.lookup)
+			}
+		}
+	}
+	return list
+}
+
+// A MapPattern is one of a map's patterns.
+type MapPattern struct {
+	Entity string
+	Text   string // as written
+	// with a * for each value of a row: it matches every key that the pattern can match
+	Glob string
+}
+
+// Patterns returns the patterns of a map, by entity and then as written.
+func (m *Map) Patterns() []MapPattern {
+	var list []MapPattern
+	for _, name := range m.names {
+		for i := range m.entities[name].patterns {
+			t := &m.entities[name].patterns[i]
+			list = append(list, MapPattern{Entity: name, Text: t.source, Glob: t.widest()})
+		}
+	}
+	return list
+}
+
+// widest returns a pattern with a * in the place of each slot.
+func (t *template) widest() string {
+	var b strings.Builder
+	for _, p := range t.parts {
+		if p.slot == noSlot {
+			b.WriteString(p.text)
+		} else {
+			b.WriteByte('*')
+		}
+	}
+	return b.String()
+}
+
+//go:embed mapping.schema.json
+var schema []byte
+
+// Schema returns the JSON Schema (draft 2020-12) of mapping.yaml, for editors. Parse checks more
+// than it can say.
+func Schema() []byte { return append([]byte(nil), schema...) }

@@ -1,7 +1,16 @@
 package invalidation
 
 import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
 	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -49,4 +58,276 @@ func parse(file string, src []byte, env func(string) (string, bool), anyEnv bool
 	m.warnings = slices.Clip(inFileOrder(advice.faults))
 	m.version, m.reads.version = m.fingerprint(), m.reads.fingerprint()
 	return m, nil
+}
+
+// maxMapBytes bounds the file of a map.
+const maxMapBytes = 32 << 20
+
+// ReadFile reads the file of a map: a regular file, or a symbolic link to one, of at most 32 MiB.
+// It never blocks: it refuses a pipe.
+func ReadFile(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, fmt.Errorf("read map: %w", err)
+	}
+	defer func() { _ = f.Close() }() // nothing was written
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read map: %w", err)
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("read map: %s is not a regular file (%s); write the map to one and name that", path, info.Mode())
+	}
+	src, err := io.ReadAll(io.LimitReader(f, maxMapBytes+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read map: %w", err)
+	case len(src) > maxMapBytes:
+		return nil, fmt.Errorf("read map: %s has more than %d MiB; is it a map?", path, maxMapBytes>>20)
+	}
+	return src, nil
+}
+
+// parseYAML returns the root node of the text, or nil if it has none. It reports the first place
+// that is not YAML, and then returns false: the rest cannot be checked.
+func parseYAML(text string, r *report) (root *yaml.Node, ok bool) {
+	text = strings.TrimPrefix(text, "\ufeff")
+	root, next, last, err := decodeYAML(text)
+	switch {
+	case err != nil:
+		r.addSyntax(text, last, err)
+		return nil, false
+	case next != nil:
+		r.add(place{next.Line, next.Column}, "---", "a second document", "keep one document: remove this line and what follows it")
+	}
+	return root, true
+}
+
+// decodeYAML returns the roots of the first and of the second document, and with an error the line
+// at which reading ended.
+func decodeYAML(text string) (root, next *yaml.Node, last int, err error) {
+	in := &lineReader{text: text}
+	decoder := yaml.NewDecoder(in)
+	for i := range 2 {
+		var document yaml.Node
+		err := decoder.Decode(&document)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, nil, in.lines, err
+		}
+		if i == 1 {
+			next = &document
+		} else if len(document.Content) > 0 {
+			root = document.Content[0]
+		}
+	}
+	return root, next, 0, nil
+}
+
+// A lineReader provides a text line by line. The lines that the parser has requested when it stops
+// show where it stopped. The error of the parser does not: it names the start of the enclosing
+// block.
+type lineReader struct {
+	text  string
+	lines int
+	rest  int // of the line that is being read
+}
+
+func (l *lineReader) Read(p []byte) (int, error) {
+	if l.text == "" {
+		return 0, io.EOF
+	}
+	if l.rest == 0 {
+		l.lines++
+		if l.rest = strings.IndexByte(l.text, '\n') + 1; l.rest == 0 {
+			l.rest = len(l.text)
+		}
+	}
+	n := copy(p, l.text[:l.rest])
+	l.text, l.rest = l.text[n:], l.rest-n
+	return n, nil
+}
+
+// addSyntax reports the error between the longest prefix of the text that parses and the line at
+// which the parser stopped: the first mistake of a known kind, or else the first line.
+func (r *report) addSyntax(text string, last int, err error) {
+	lines := strings.SplitAfter(text, "\n")
+	last = min(max(last, 1), len(lines))
+	first := firstBad(lines[:last])
+	flow := 0
+	for n := first; n <= last; n++ {
+		line := strings.TrimRight(lines[n-1], "\r\n")
+		if at, m, found := findMistake(line, &flow); found {
+			shown := strings.TrimRight(line[at:at+m.length], " \t")
+			r.add(place{n, utf8.RuneCountInString(line[:at]) + 1}, shown, m.problem, m.cureOf(shown))
+			return
+		}
+	}
+	line := strings.TrimRight(lines[first-1], " \t\r\n")
+	text = strings.TrimLeft(line, " \t")
+	r.add(place{first, utf8.RuneCountInString(line) - utf8.RuneCountInString(text) + 1}, text,
+		"not YAML: "+parserPlace.ReplaceAllString(err.Error(), ""), "check the indentation, the colons, the brackets and the quotes of this line")
+}
+
+// firstBad returns the number of a line such that the lines before it are YAML, and are not with
+// it; near the end of lines, where the parser has stopped, if it can. It parses at most twice the
+// logarithm of their number.
+func firstBad(lines []string) int {
+	ends := make([]int, len(lines)+1)
+	for i, line := range lines {
+		ends[i+1] = ends[i] + len(line)
+	}
+	text := strings.Join(lines, "")
+	good := func(n int) bool {
+		_, _, _, err := decodeYAML(text[:ends[n]])
+		return err == nil
+	}
+	low, high := 0, len(lines) // so many lines are YAML, and so many are not
+	for back := 1; high-back > 0; back *= 2 {
+		if good(high - back) {
+			low = high - back
+			break
+		}
+		high -= back
+	}
+	for high-low > 1 {
+		if middle := (low + high) / 2; good(middle) {
+			low = middle
+		} else {
+			high = middle
+		}
+	}
+	return high
+}
+
+// parserPlace matches what the parser puts before the problem itself.
+var parserPlace = regexp.MustCompile(`^yaml: (line \d+: )?`)
+
+// A mistake is a common error of syntax, with its fix.
+type mistake struct {
+	problem, cure string
+	quote         bool // the cure is followed by the text in quotes
+	length        int  // in bytes, of the text
+}
+
+func (m *mistake) cureOf(text string) string {
+	if m.quote {
+		return m.cure + ": " + strconv.Quote(strings.Trim(text, curlyQuotes))
+	}
+	return m.cure
+}
+
+// curlyQuotes are the quotes that word processors write.
+const curlyQuotes = "\u201c\u201d\u201e\u201f\u2018\u2019\u201a\u201b\u00ab\u00bb"
+
+var (
+	// templateInList matches text with a template behind it, as YAML reads it between brackets.
+	templateInList = regexp.MustCompile(`^[^][{},"' #]+\{+[A-Za-z_][A-Za-z0-9_]*\}`)
+	// unquotedTemplate matches a template at the start of a value, such as {name}, {{{name}}} or
+	// ${NAME:-x}.
+	unquotedTemplate = regexp.MustCompile(`^\$?\{+[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}`)
+	// quotedText matches a quoted text that ends in its line.
+	quotedText = regexp.MustCompile(`^("([^"\\]|\\.)*"|'([^']|'')*')`)
+)
+
+// findMistake returns the first known mistake of a line and its place. It updates flow, the number
+// of open brackets.
+func findMistake(line string, flow *int) (at int, found mistake, ok bool) {
+	if at, found, ok = findBadByte(line); ok {
+		return at, found, true
+	}
+	indent := line[:len(line)-len(strings.TrimLeft(line, " \t"))]
+	if i := strings.IndexByte(indent, '\t'); i >= 0 {
+		return i, mistake{problem: "a tab in the indentation, where YAML allows only spaces", cure: "indent with spaces", length: len(line) - i}, true
+	}
+	begins := true // a value may begin here
+	for i := len(indent); i < len(line); i++ {
+		switch c := line[i]; c {
+		case '#':
+			if i == 0 || line[i-1] == ' ' {
+				return 0, mistake{}, false
+			}
+			begins = false
+		case ' ':
+		case '-', ':', '?':
+			begins = i+1 == len(line) || line[i+1] == ' '
+		default:
+			if begins {
+				if m, ok := mistakeOf(line[i:], *flow > 0); ok {
+					return i, m, true
+				}
+				if quoted := quotedText.FindString(line[i:]); quoted != "" {
+					i += len(quoted) - 1
+					c = 0
+				}
+			}
+			switch c {
+			case '[', '{':
+				*flow++
+			case ']', '}':
+				*flow--
+			}
+			begins = *flow > 0 && (c == '[' || c == '{' || c == ',')
+		}
+	}
+	return 0, mistake{}, false
+}
+
+// findBadByte returns the first character of a line that YAML allows nowhere.
+func findBadByte(line string) (at int, found mistake, ok bool) {
+	for i, c := range line {
+		_, size := utf8.DecodeRuneInString(line[i:])
+		switch {
+		case c == utf8.RuneError && size == 1:
+			return i, mistake{problem: "not valid UTF-8", cure: "save the file as UTF-8", length: 1}, true
+		case c < 0x20 && c != '\t' || c >= 0x7f && c < 0xa0 && c != 0x85:
+			return i, mistake{
+				problem: "a control character, which YAML does not allow",
+				cure:    `remove it, or write it as an escape (such as "\n") in double quotes`, length: size,
+			}, true
+		}
+	}
+	return 0, mistake{}, false
+}
+
+// mistakeOf looks at the start of a value.
+func mistakeOf(value string, flow bool) (mistake, bool) {
+	m := mistake{length: valueEnd(value, flow), quote: true, cure: "put it in double quotes"}
+	switch c := value[0]; {
+	case (c == '"' || c == '\'') && !quotedText.MatchString(value):
+		m.problem, m.cure, m.quote, m.length = "the quote is not closed", "add the closing quote", false, len(value)
+	case (c == '{' || c == '$') && unquotedTemplate.MatchString(value):
+		m.problem, m.cure = "an unquoted template: YAML takes { for the start of a mapping", "put the template in double quotes"
+	case strings.TrimLeft(value, curlyQuotes) != value:
+		m.problem, m.cure = "curly quotes, which YAML takes for text", "write straight quotes"
+	case flow && templateInList.MatchString(value):
+		m.problem = "an unquoted template in brackets: YAML takes { for the start of a mapping"
+	case c == '*':
+		m.problem = "an unquoted text that starts with *: YAML takes it for an alias"
+	case c == '@' || c == '`' || c == '%':
+		m.problem = "an unquoted value cannot start with " + string(c)
+	}
+	return m, m.problem != ""
+}
+
+// valueEnd returns where an unquoted value ends: at a comment, and within brackets at a comma or a
+// closing bracket that is not its own.
+func valueEnd(value string, flow bool) int {
+	if i := strings.Index(value, " #"); i >= 0 {
+		value = value[:i]
+	}
+	for i, depth := 0, 0; flow && i < len(value); i++ {
+		switch value[i] {
+		case '{':
+			depth++
+		case '}':
+			depth--
+		}
+		if value[i] == ',' || value[i] == ']' || depth < 0 {
+			return i
+		}
+	}
+	return len(value)
 }

@@ -1,8 +1,13 @@
 package invalidation
 
 import (
+	"errors"
+	"maps"
+	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/unstale/unstale/internal/near"
 	"github.com/unstale/unstale/protocol"
 )
 
@@ -131,3 +136,301 @@ func (m *prefixMeter) slot(parts int) {
 		m.parts = parts
 	}
 }
+
+// A templateReader compiles the templates of an entity.
+type templateReader struct {
+	*scalars
+	of *entityCompiler
+}
+
+// readTemplates compiles everything that the entity invalidates.
+func (r *templateReader) readTemplates() {
+	for _, list := range []struct {
+		name  string
+		parts []scalar
+		into  *[]template
+	}{
+		{"keys", r.of.part.keys, &r.of.entity.keys},
+		{"tags", r.of.part.tags, &r.of.entity.keys},
+		{"patterns", r.of.part.patterns, &r.of.entity.patterns},
+		{"sets", r.of.part.sets, &r.of.entity.sets},
+	} {
+		for _, s := range list.parts {
+			if w, ok := r.template(s, list.name); ok {
+				*list.into = append(*list.into, w.template)
+				r.of.written = append(r.of.written, w)
+			}
+		}
+	}
+	for _, as := range r.of.part.as {
+		if !as.value.given {
+			r.of.links = append(r.of.links, link{target: as.name})
+			r.of.unclear = true
+			continue
+		}
+		w, _ := r.template(as.value, "as")
+		// a bad template does not hide an unknown entity
+		r.of.links = append(r.of.links, link{as.name, w.template})
+	}
+}
+
+// template compiles one text of a list.
+func (r *templateReader) template(s scalar, list string) (w writtenTemplate, ok bool) {
+	w = writtenTemplate{scalar: s, list: list}
+	before := len(r.faults)
+	if s.text == "" {
+		r.add(s.at, "", "an empty template in "+list, "write a template such as "+strconv.Quote("{app}:{env}:product:{id}")+", or remove it")
+		return w, false
+	}
+	if !r.plainText(s) {
+		r.of.unclear = true
+		return w, false
+	}
+	segments, errs := parseTemplate(s.text)
+	for _, err := range errs {
+		r.of.unclear = true
+		r.add(s.at, err.text, err.problem, err.cure)
+	}
+	bound := map[string]binding{}
+	for _, segment := range segments {
+		if segment.name == "" {
+			r.checkLiteral(s, segment.text, list)
+		} else if _, known := bound[segment.name]; !known {
+			bound[segment.name] = r.bind(s, segment.name)
+		}
+	}
+	if len(r.faults) > before {
+		return w, false
+	}
+	if list == "tags" {
+		segments = append([]segment{{text: protocol.StampPrefix}}, segments...)
+	}
+	w.segments = segments
+	w.template = newTemplate(s.text, segments, bound, list == "patterns")
+	w.template.at, w.template.tag = s.at, list == "tags"
+	w.template.join(r.of.entity.slots)
+	r.checkSize(w)
+	return w, len(r.faults) == before
+}
+
+// checkLiteral checks a literal piece of a template.
+func (r *templateReader) checkLiteral(s scalar, text, list string) {
+	if hasControl(text) {
+		r.add(s.at, s.text, "a template with a line break or another control character", "write it in one line, in double quotes")
+	}
+	switch {
+	case list == "patterns":
+		if _, err := protocol.CompileGlob(text); err != nil {
+			r.addGlob(s, err)
+		}
+	case list == "keys" && strings.Contains(text, "*"):
+		r.add(s.at, s.text, "* has no meaning in an exact key", "did you mean patterns?")
+	case list != "as" && strings.Contains(text, "*"):
+		r.add(s.at, s.text, "* has no meaning in "+list+", which name one key each", "did you mean patterns?")
+	}
+}
+
+func (r *templateReader) addGlob(s scalar, err error) {
+	if errors.Is(err, protocol.ErrGlobClass) {
+		r.add(s.at, s.text, err.Error(), `write \\[ in double quotes for a literal [, or ? for any one character`)
+		return
+	}
+	r.add(s.at, s.text, "a backslash with no character behind it", `write \\\\ in double quotes for a literal backslash`)
+}
+
+// bind returns the meaning of a name in a template.
+func (r *templateReader) bind(s scalar, name string) binding {
+	if v := r.of.vars[name]; v != nil {
+		v.used = true
+		if v.list != nil {
+			return binding{slot: r.eachSlot(name, v.list)}
+		}
+		return binding{value: v.value, slot: noSlot}
+	}
+	if each := r.of.each[name]; each != nil {
+		each.used = true
+		return binding{slot: r.eachSlot(name, each.values)}
+	}
+	if p := r.of.params[name]; p != nil {
+		return binding{slot: r.of.slots.paramSlot(name, p)}
+	}
+	if each := r.of.globals.each[name]; each != nil {
+		each.used = true
+		return binding{slot: r.eachSlot(name, each.values)}
+	}
+	if name != idName {
+		r.unknownName(s, name)
+	}
+	return binding{slot: idSlot}
+}
+
+func (r *templateReader) eachSlot(name string, values []string) int {
+	if n, known := r.of.slots.known[name]; known {
+		return n
+	}
+	return r.of.slots.newSlot(name, slot{each: values})
+}
+
+// unknownName reports a name without a meaning. The name that was probably meant counts as used.
+func (r *templateReader) unknownName(s scalar, name string) {
+	if shared := r.of.globals.params[name]; shared != nil {
+		shared.used = true
+		r.add(s.at, "{"+name+"}", "the entity "+r.of.entity.name+" does not name this param", "add "+name+" to the params of "+r.of.entity.name)
+		return
+	}
+	known := r.knownNames()
+	like := r.nearest(name, known)
+	if v := r.of.vars[like]; v != nil {
+		v.used = true
+	}
+	for _, d := range []*declaredName{r.of.params[like], r.of.each[like], r.of.globals.each[like]} {
+		if d != nil {
+			d.used = true
+		}
+	}
+	r.add(s.at, "{"+name+"}", "unknown name",
+		near.Ask(like, "add "+name+" to the params of "+r.of.entity.name+"; known here: "+quoteList(known)))
+}
+
+// knownNames returns the names that a template of the entity may use, sorted; of a great many it
+// knows but the id.
+func (r *templateReader) knownNames() []string {
+	known := []string{idName}
+	if r.guesses.spend(len(r.of.params) + len(r.of.each) + len(r.of.globals.each) + len(r.of.vars)) {
+		known = slices.AppendSeq(known, maps.Keys(r.of.params))
+		known = slices.AppendSeq(known, maps.Keys(r.of.each))
+		known = slices.AppendSeq(known, maps.Keys(r.of.globals.each))
+		known = slices.AppendSeq(known, maps.Keys(r.of.vars))
+	}
+	slices.Sort(known)
+	return known
+}
+
+// checkSize checks what can be said of a template's expansions without a row.
+func (r *templateReader) checkSize(w writtenTemplate) {
+	total := 1
+	for _, n := range w.template.slots {
+		s := r.of.entity.slots[n]
+		if w.list == "patterns" && slices.Contains(s.fallback, "") {
+			r.add(w.at, "{"+s.name+"}", "a default with an empty value in a pattern", "remove the empty value, or the default")
+		}
+		if s.each == nil {
+			total = product(total, max(1, len(s.fallback)), r.of.all.limits.KeysPerRow)
+			continue
+		}
+		total = product(total, len(s.each), r.of.all.limits.KeysPerRow)
+		if w.list == "patterns" && slices.Contains(s.each, "") {
+			r.add(w.at, "{"+s.name+"}", "an enumeration with an empty value in a pattern", "remove the empty value, or use another enumeration here")
+		}
+	}
+	if total > r.of.all.limits.KeysPerRow {
+		r.add(w.at, w.text, "the enumerations and defaults make more than "+strconv.Itoa(r.of.all.limits.KeysPerRow)+" keys of one row (limits.keys_per_row)",
+			"enumerate less, or use a pattern or an index set")
+	}
+	if w.list != "patterns" {
+		return
+	}
+	longest := w.template.prefixSize
+	for _, p := range w.template.parts[:w.template.prefixParts] {
+		if p.slot == noSlot {
+			continue
+		}
+		each := r.of.entity.slots[w.template.slots[p.slot]].each
+		if each == nil {
+			return // as long as the row's value makes it
+		}
+		longest += len(slices.MaxFunc(each, func(a, b string) int { return len(a) - len(b) }))
+	}
+	if longest < r.of.all.limits.PatternPrefix {
+		r.add(w.at, w.text, "at most "+strconv.Itoa(longest)+" bytes of literal text before the first wildcard, and limits.pattern_prefix is "+strconv.Itoa(r.of.all.limits.PatternPrefix),
+			"start the pattern with more literal text")
+	}
+}
+
+// A segment is a piece of a template: literal text, or a name where name is not empty.
+type segment struct {
+	text string
+	name string
+}
+
+// A Segment is literal text of a template, or a name in it.
+type Segment struct{ Text, Name string }
+
+// SplitTemplate splits a valid template at its names.
+func SplitTemplate(source string) (all []Segment) {
+	segments, _ := parseTemplate(source)
+	for _, s := range segments {
+		all = append(all, Segment{s.text, s.name})
+	}
+	return all
+}
+
+// A templateError describes the error of a template.
+type templateError struct{ text, problem, cure string }
+
+const cureBraces = `write {name} for a variable, {{ and }} for literal braces`
+
+// parseTemplate splits a template at its names. {name} is a variable, {{ and }} are literal braces.
+// All errors are returned; with an error the segments are those that could be read.
+func parseTemplate(source string) (all []segment, errs []templateError) {
+	var literal strings.Builder
+	flush := func() {
+		if literal.Len() > 0 {
+			all = append(all, segment{text: literal.String()})
+			literal.Reset()
+		}
+	}
+	fail := func(text, problem, cure string) { errs = append(errs, templateError{text, problem, cure}) }
+	for i := 0; i < len(source); i++ {
+		switch c := source[i]; {
+		case c != '{' && c != '}':
+			literal.WriteByte(c)
+		case strings.HasPrefix(source[i+1:], source[i:i+1]):
+			literal.WriteByte(c)
+			i++
+		case c == '}':
+			fail(source, "a closing brace without an opening one", cureBraces)
+		default:
+			end := strings.IndexAny(source[i+1:], "{}")
+			if end < 0 || source[i+1+end] == '{' {
+				fail(source, "a brace is not closed", cureBraces)
+				continue
+			}
+			name := source[i+1 : i+1+end]
+			if !isName(name) {
+				fail(source[i:i+end+2], "not a name", "a name has letters, digits and _, and does not start with a digit; "+cureBraces)
+			} else {
+				flush()
+				all = append(all, segment{name: name})
+			}
+			i += end + 1
+		}
+	}
+	flush()
+	return all, errs
+}
+
+// isName reports whether s can name a variable, a parameter or an enumeration.
+func isName(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if c != '_' && (c|0x20 < 'a' || c|0x20 > 'z') && (i == 0 || c < '0' || c > '9') {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// isEntityName reports whether s can name an entity: as a name, with - . and : too, and at most 64
+// bytes.
+func isEntityName(s string) bool {
+	for i := range len(s) {
+		if strings.IndexByte("-.:", s[i]) < 0 && !isName("_"+s[i:i+1]) {
+			return false
+		}
+	}
+	return s != "" && len(s) <= maxEntityName
+}
+
+// maxEntityName is how many bytes the name of an entity may have.
+const maxEntityName = 64

@@ -4,11 +4,13 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha1"
+	_ "embed"
 	"fmt"
 	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/unstale/unstale/internal/redisclient"
 )
 
 // A Limiter limits the attempts of subjects. It is safe for concurrent use. All processes that use
@@ -144,4 +146,38 @@ func checkSubject(subject string) error {
 func digest(id string, bytes int) string {
 	sum := sha1.Sum([]byte(id))
 	return string(sum[:bytes])
+}
+
+// mostExact is the largest Max in the exact form, which stores the time of each attempt. With it a
+// full subject takes less than 512 bytes of Redis; TestMemory measures that. The other form takes a
+// quarter of it, for any Max.
+const mostExact = 20
+
+var (
+	//go:embed ours.lua
+	oursText string
+	//go:embed exact.lua
+	exactText string
+	//go:embed counted.lua
+	countedText string
+	//go:embed forget.lua
+	forgetText string
+
+	exactScript   = redis.NewScript(oursText + exactText)
+	countedScript = redis.NewScript(oursText + countedText)
+	forgetScript  = redis.NewScript(oursText + forgetText)
+)
+
+// CheckServer returns an error if Config.Redis is not suitable for counts: if it may evict keys, if
+// it does not persist them, or if it is the server of a cache that a worker invalidates. It detects
+// such a cache by the keys of workers, among up to about 10,000 keys, and by subscribers of the
+// default wake-up channel. In Cluster, it checks every master.
+//
+// Call it at startup or before a deployment. It needs the ACL permissions +info, +scan and
+// +pubsub|numsub. Take does not need them. If one is missing, the error wraps the error of Redis.
+func (l *Limiter) CheckServer(ctx context.Context) error {
+	if err := redisclient.CheckState(ctx, l.config.Redis); err != nil {
+		return fmt.Errorf("limit: %w", err)
+	}
+	return nil
 }

@@ -2,11 +2,21 @@ package lock
 
 import (
 	"context"
+	"database/sql/driver"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
+	"github.com/redis/go-redis/v9"
+	"github.com/unstale/unstale/internal/credentials"
+	"github.com/unstale/unstale/internal/mysqlerr"
 	"github.com/unstale/unstale/internal/sleep"
 	"github.com/unstale/unstale/lock/internal/locking"
 )
@@ -273,4 +283,96 @@ func (l *Locker) free(c locking.Claim) error {
 	defer cancel()
 	_, err := l.service.Release(ctx, c)
 	return err
+}
+
+// queues are the callers of this process that wait for locks: one of each name asks the backend, at
+// the front.
+type queues struct {
+	mu     sync.Mutex
+	byName map[string]*queue
+}
+
+// A queue holds the callers of one name.
+type queue struct {
+	front chan struct{} // has room for one, who asks
+	users int
+	last  *HeldError // what the front was told last, for those behind who give up
+}
+
+// join puts the caller in the queue of a name, until leave.
+func (q *queues) join(name string) *queue {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.byName == nil {
+		q.byName = map[string]*queue{}
+	}
+	one := q.byName[name]
+	if one == nil {
+		one = &queue{front: make(chan struct{}, 1)}
+		q.byName[name] = one
+	}
+	one.users++
+	return one
+}
+
+func (q *queues) leave(name string, one *queue) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if one.users--; one.users == 0 {
+		delete(q.byName, name)
+	}
+}
+
+// tell keeps what the front was told.
+func (q *queues) tell(one *queue, told *HeldError) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	one.last = told
+}
+
+func (q *queues) told(one *queue) *HeldError {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return one.last
+}
+
+// toFront waits until the caller is at the front, which it gives up with a receive.
+func (one *queue) toFront(ctx context.Context) error {
+	select {
+	case one.front <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// passingReplies are how the replies of Redis begin that end without a change of the account or the
+// settings.
+var passingReplies = []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "MISCONF",
+	"BUSY", "OOM", "ERR max number of clients"}
+
+// passing reports whether another attempt may succeed without a change of the account or the
+// settings.
+func passing(err error) bool {
+	if q := (*quorumError)(nil); errors.As(err, &q) && len(q.failed) > 0 {
+		return !slices.ContainsFunc(q.failed, func(one error) bool { return !passing(one) })
+	}
+	if credentials.TLSCure(err, "") != "" || errors.Is(err, ErrClosed) || errors.Is(err, ErrGuardOpen) || errors.Is(err, redis.ErrClosed) {
+		return false
+	}
+	if mysqlerr.Number(err) != 0 {
+		return mysqlerr.IsPassing(err)
+	}
+	if reply := redis.Error(nil); errors.As(err, &reply) {
+		return slices.ContainsFunc(passingReplies, func(begin string) bool {
+			// within a script, before Redis 7
+			return strings.HasPrefix(reply.Error(), begin) || strings.Contains(reply.Error(), ": -"+begin)
+		})
+	}
+	if network := net.Error(nil); errors.As(err, &network) {
+		return true
+	}
+	return slices.ContainsFunc([]error{context.DeadlineExceeded, context.Canceled, io.EOF, io.ErrUnexpectedEOF, driver.ErrBadConn,
+		mysql.ErrInvalidConn, redis.ErrPoolTimeout, net.ErrClosed, errUnreachable, errClock, ErrLost},
+		func(one error) bool { return errors.Is(err, one) })
 }

@@ -6,6 +6,8 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 
 	"github.com/unstale/unstale/internal/mysqlerr"
 	"github.com/unstale/unstale/lock/internal/locking"
@@ -218,4 +220,241 @@ func asBroken(why error) error {
 		return why
 	}
 	return fmt.Errorf("%w, and is rolled back: %w", ErrBroken, why)
+}
+
+// locks are the locks of one Locker that a section relies on, in the order of their names.
+type locks []*Held
+
+func (all locks) names() (list []string) {
+	for _, h := range all {
+		list = append(list, h.claim.Name)
+	}
+	return list
+}
+
+// String returns the names for errors.
+func (all locks) String() string {
+	quoted := all.names()
+	for i, name := range quoted {
+		quoted[i] = strconv.Quote(name)
+	}
+	return strings.Join(quoted, ", ")
+}
+
+// during returns a context that ends with ctx and with any of the locks.
+func (all locks) during(ctx context.Context) (context.Context, context.CancelCauseFunc) {
+	both, cancel := context.WithCancelCause(ctx)
+	stops := make([]func() bool, len(all))
+	for i, h := range all {
+		stops[i] = context.AfterFunc(h.ctx, func() { cancel(h.cause()) })
+	}
+	return both, func(why error) {
+		for _, stop := range stops {
+			stop()
+		}
+		cancel(why)
+	}
+}
+
+// check returns the reason not to rely on the locks any longer: see Held.check.
+func (all locks) check() error {
+	for _, h := range all {
+		if err := h.check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ready returns the errors of a section that are known without asking a server.
+func (all locks) ready() error {
+	for _, h := range all {
+		if err := h.ready(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lost returns why one of them is lost, or nil.
+func (all locks) lost() error {
+	for _, h := range all {
+		if why := h.cause(); errors.Is(why, ErrLost) {
+			return why
+		}
+	}
+	return nil
+}
+
+// leave stops extending them.
+func (all locks) leave() {
+	for _, h := range all {
+		h.leave()
+	}
+}
+
+// release gives them back, the last one first.
+func (all locks) release() error { return errors.Join(all.releaseEach()...) }
+
+func (all locks) releaseEach() (errs []error) {
+	for i := range all {
+		errs = append(errs, all[len(all)-1-i].Release())
+	}
+	return errs
+}
+
+// finish releases them after a section. A release that is not confirmed is not a failure of the
+// section: no other holder had the lock before its end. The Logger is told.
+func (all locks) finish() error {
+	errs := all.releaseEach()
+	for i, err := range errs {
+		if unconfirmed := (*unconfirmedError)(nil); errors.As(err, &unconfirmed) {
+			errs[i] = nil
+			config := all[0].locker.config
+			config.Logger.Warn("a lock was not released; others wait until its lease ends", "lock", unconfirmed.name, "ttl", config.TTL, "error", unconfirmed.why)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// The outcomes of the sections of a lock that decide what its loss means.
+const (
+	noCommit  int32 = iota // the last section, if any, was rolled back
+	committed              // the last section was committed
+	unknown                // the last COMMIT got no answer
+	refused                // a section was refused because the lock was lost; nothing changes this
+)
+
+// record stores the outcome of a section in each lock.
+func (all locks) record(outcome int32) {
+	for _, h := range all {
+		if h.outcome.Swap(outcome) == refused {
+			h.outcome.Store(refused)
+		}
+	}
+}
+
+// afterCommit returns err without ErrLost, if err is a loss or the end of the Locker and the last
+// section of each lock was committed, or may have been. The caller must not begin such a section
+// again.
+func (all locks) afterCommit(err error) error {
+	if !errors.Is(err, ErrLost) && !errors.Is(err, ErrClosed) {
+		return err
+	}
+	class := ErrLostAfterCommit
+	for _, h := range all {
+		switch h.outcome.Load() {
+		case committed:
+		case unknown:
+			class = ErrCommit
+		default:
+			return err
+		}
+	}
+	return lateLoss{err, class}
+}
+
+// A lateLoss is a loss that undoes nothing. It matches class instead of ErrLost, and all else that
+// why wraps.
+type lateLoss struct{ why, class error }
+
+func (e lateLoss) Error() string {
+	if errors.Is(e.class, ErrCommit) {
+		return e.why.Error() + ", after a COMMIT whose outcome is unknown"
+	}
+	return e.why.Error() + ", after InTx had committed"
+}
+
+func (e lateLoss) Is(target error) bool {
+	return target == e.class || target != ErrLost && errors.Is(e.why, target)
+}
+
+func (e lateLoss) As(target any) bool { return errors.As(e.why, target) }
+
+// Tx is a transaction: *sql.Tx or *sqlx.Tx. A *sql.DB has no Commit method, so code that guards
+// outside a transaction does not compile.
+type Tx interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+	Commit() error
+	Rollback() error
+}
+
+// Contract: an exclusive lock on one row by primary key, until the end of the transaction; waits
+// for a mint, or for another section of the same holder. The text contains the name in hexadecimal
+// digits, which saves a round trip to prepare it.
+const guardSQL = `SELECT LOWER(HEX(token)), @@SESSION.wait_timeout, @@SESSION.autocommit, @@SESSION.sql_mode FROM cache_outbox_locks
+WHERE name = X'%x' FOR UPDATE`
+
+// Guard guards a transaction that the caller begins and commits; in all other cases use
+// [Held.InTx]. It returns ErrLost unless held is still the last holder of its lock. Then it
+// prevents any other holder until tx ends. It asks MySQL only if the lease has not ended by the
+// clock of this machine. Roll back after an error.
+//
+// The caller must
+//
+//   - begin tx after the acquisition and make Guard its first statement: with REPEATABLE READ, an
+//     earlier snapshot shows older data, and an update that is computed from it loses another
+//     update. MariaDB returns error 1020 instead, if innodb_snapshot_isolation is on, which is the
+//     default of 11.8;
+//   - read the input of a write inside tx, after Guard;
+//   - roll back after any error: after a deadlock (1213) the transaction is gone, and the next
+//     statement commits on its own;
+//   - set savepoints after Guard: a rollback to a savepoint from before the first statement on a
+//     table rolls back everything and unlocks the row, so another holder may come. Only a second
+//     call of Guard would detect it;
+//   - not use statements that commit implicitly.
+//
+// The wait_timeout of the session must be at most twice the TTL, rounded up to seconds: it is how
+// long a holder that is frozen in tx keeps others out. Set it in the DSN, for example
+// wait_timeout=10, and ConnMaxIdleTime of the pool below it.
+func Guard(ctx context.Context, tx Tx, held *Held) error {
+	_, _, err := held.guard(ctx, tx)
+	return err
+}
+
+// guard also reports whether the MySQL session commits each statement, and its sql_mode.
+func (h *Held) guard(ctx context.Context, tx Tx) (autocommit bool, mode string, err error) {
+	if err := h.ready(); err != nil {
+		return false, "", err
+	}
+	ctx, cancel := locks{h}.during(ctx)
+	defer cancel(nil)
+	var text string
+	var wait int64
+	err = tx.QueryRowContext(ctx, fmt.Sprintf(guardSQL, h.claim.Name)).Scan(&text, &wait, &autocommit, &mode)
+	limit := 2 * wholeSeconds(h.locker.config.TTL)
+	switch n := mysqlerr.Number(err); {
+	case errors.Is(err, sql.ErrNoRows):
+		err = fmt.Errorf("guard %q: %w: MySQL has no token of it in this database; the pool must lead to the database that "+
+			"lock.Config.MySQL names, unless the token was removed, or the database restored", h.claim.Name, ErrLost)
+		h.end(err)
+	case n == mysqlerr.NoTable:
+		err = fmt.Errorf("guard %q: %w; run 'unstale migrate up', and guard transactions of the database that lock.Config.MySQL names", h.claim.Name, err)
+	case n == mysqlerr.NoneSelected:
+		err = fmt.Errorf("guard %q: %w; name in the DSN of the pool the database that lock.Config.MySQL names", h.claim.Name, err)
+	case n == mysqlerr.NoRight:
+		err = fmt.Errorf("guard %q: %w; GRANT SELECT, INSERT, UPDATE ON cache_outbox_locks to the account", h.claim.Name, err)
+	case err != nil && h.ctx.Err() != nil:
+		err = fmt.Errorf("guard: %w: %w", context.Cause(h.ctx), err)
+	case err != nil:
+		err = fmt.Errorf("guard %q: %w", h.claim.Name, err)
+	case text != h.claim.Token.String():
+		err = fmt.Errorf("guard %q: %w: MySQL has the token of a later holder, possibly with another Prefix or Root", h.claim.Name, ErrLost)
+		h.end(err)
+	case wait > limit:
+		err = fmt.Errorf("guard %q: the session's wait_timeout is %d s: a holder that is frozen in its transaction would keep others out for so long; "+
+			"set wait_timeout=%d in the DSN, and the pool's ConnMaxIdleTime below it", h.claim.Name, wait, wholeSeconds(h.locker.config.TTL))
+	}
+	return autocommit, mode, err
+}
+
+// ready returns the errors that are known without asking a server.
+func (h *Held) ready() error {
+	if h.locker.mint == nil {
+		return fmt.Errorf("guard %q: %w", h.claim.Name, ErrNoMint)
+	}
+	if err := h.check(); err != nil {
+		return fmt.Errorf("guard: %w", err)
+	}
+	return nil
 }

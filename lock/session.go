@@ -6,8 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
+
+	"github.com/unstale/unstale/internal/sqltext"
 )
 
 // ownStatement marks, in a context, the statements of this package.
@@ -213,4 +218,169 @@ func (t *transaction) Rollback() error {
 func (t *transaction) ended(err error) error {
 	t.session.open.Store(err != nil)
 	return err
+}
+
+// A statement is a prepared one of a section.
+type statement struct {
+	driver.Stmt
+	session *session
+}
+
+// ExecContext implements driver.StmtExecContext.
+func (p *statement) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+	if err := p.session.failure(); err != nil {
+		return nil, asBroken(err)
+	}
+	stmt, ok := p.Stmt.(driver.StmtExecContext)
+	if !ok {
+		return nil, p.session.note(errNoContext)
+	}
+	result, err := stmt.ExecContext(ctx, args)
+	return result, p.session.note(err)
+}
+
+// QueryContext implements driver.StmtQueryContext.
+func (p *statement) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
+	if err := p.session.failure(); err != nil {
+		return nil, asBroken(err)
+	}
+	stmt, ok := p.Stmt.(driver.StmtQueryContext)
+	if !ok {
+		return nil, p.session.note(errNoContext)
+	}
+	rows, err := stmt.QueryContext(ctx, args)
+	if err != nil {
+		return nil, p.session.note(err)
+	}
+	return p.session.watch(rows), nil
+}
+
+// CheckNamedValue implements driver.NamedValueChecker.
+func (p *statement) CheckNamedValue(value *driver.NamedValue) error { return checkValue(p.Stmt, value) }
+
+var errNoContext = errors.New("the driver's prepared statements take no context")
+
+// rows are the rows of a section: a deadlock can come with any row.
+type rows struct {
+	driver.Rows
+	session *session
+}
+
+func (s *session) watch(r driver.Rows) driver.Rows { return &rows{r, s} }
+
+// Next implements driver.Rows.
+func (r *rows) Next(dest []driver.Value) error { return r.session.note(r.Rows.Next(dest)) }
+
+// Close implements driver.Rows. It reads the remaining rows, since one of them may be an error.
+func (r *rows) Close() error { return r.session.note(r.Rows.Close()) }
+
+// HasNextResultSet implements driver.RowsNextResultSet.
+func (r *rows) HasNextResultSet() bool {
+	more, ok := r.Rows.(driver.RowsNextResultSet)
+	return ok && more.HasNextResultSet()
+}
+
+// NextResultSet implements driver.RowsNextResultSet.
+func (r *rows) NextResultSet() error {
+	if more, ok := r.Rows.(driver.RowsNextResultSet); ok {
+		return r.session.note(more.NextResultSet())
+	}
+	return io.EOF
+}
+
+// ColumnTypeDatabaseTypeName implements driver.RowsColumnTypeDatabaseTypeName.
+func (r *rows) ColumnTypeDatabaseTypeName(i int) string {
+	if typed, ok := r.Rows.(driver.RowsColumnTypeDatabaseTypeName); ok {
+		return typed.ColumnTypeDatabaseTypeName(i)
+	}
+	return ""
+}
+
+// ColumnTypeScanType implements driver.RowsColumnTypeScanType.
+func (r *rows) ColumnTypeScanType(i int) reflect.Type {
+	if typed, ok := r.Rows.(driver.RowsColumnTypeScanType); ok {
+		return typed.ColumnTypeScanType(i)
+	}
+	return reflect.TypeFor[any]()
+}
+
+// ColumnTypeNullable implements driver.RowsColumnTypeNullable.
+func (r *rows) ColumnTypeNullable(i int) (nullable, ok bool) {
+	if typed, has := r.Rows.(driver.RowsColumnTypeNullable); has {
+		return typed.ColumnTypeNullable(i)
+	}
+	return false, false
+}
+
+// ColumnTypePrecisionScale implements driver.RowsColumnTypePrecisionScale.
+func (r *rows) ColumnTypePrecisionScale(i int) (precision, scale int64, ok bool) {
+	if typed, has := r.Rows.(driver.RowsColumnTypePrecisionScale); has {
+		return typed.ColumnTypePrecisionScale(i)
+	}
+	return 0, 0, false
+}
+
+// allowed are the first words of statements that a guarded transaction accepts. None of them
+// commits. Such a statement may call code that commits (CALL, a stored function): the savepoint
+// reveals that at the end.
+var allowed = []string{"SELECT", "INSERT", "UPDATE", "DELETE", "REPLACE", "WITH", "VALUES", "TABLE", "DO", "CALL",
+	"EXPLAIN", "DESCRIBE", "DESC", "SHOW", "SAVEPOINT", "RELEASE", "("}
+
+// pairs are those that it may begin with if another word follows.
+var pairs = map[string][]string{
+	"CREATE":   {"TEMPORARY"},
+	"DROP":     {"TEMPORARY"},
+	"LOAD":     {"DATA", "XML"},
+	"ROLLBACK": {"TO", "WORK TO"}, // a savepoint, which cannot be from before Guard
+}
+
+// lasting are the words that begin statements whose effect on the MySQL session outlives a
+// transaction.
+var lasting = []string{"SET", "CALL", "DO", "CREATE", "DROP"}
+
+// checkStatement refuses what ends a transaction, or may hide that it does, in a MySQL session with
+// an sql_mode. It reports whether the statement may change the session.
+func checkStatement(query, mode string) (lasts bool, err error) {
+	tokens := sqltext.TokensIn(strings.TrimRight(query, "; \t\r\n"), mode)
+	if strings.Contains(query, "/*!") || strings.Contains(query, "/*M!") {
+		return false, refuse("a comment that MySQL executes, /*! ... */,")
+	}
+	if len(tokens) == 0 {
+		return false, refuse("an empty statement")
+	}
+	if slices.Contains(tokens, ";") {
+		return false, refuse("several statements in one text")
+	}
+	word := strings.ToUpper(tokens[0])
+	rest := strings.ToUpper(strings.Join(tokens[1:min(3, len(tokens))], " ")) + " "
+	follows := func(second string) bool { return strings.HasPrefix(rest, second+" ") }
+	switch {
+	case slices.Contains(allowed, word), slices.ContainsFunc(pairs[word], follows):
+	case word == "SET" && !follows("DEFAULT") && !slices.ContainsFunc(tokens, unsettable):
+	default:
+		return false, refuse("a statement that begins with " + word)
+	}
+	return slices.Contains(lasting, word) || slices.ContainsFunc(tokens, marks), nil
+}
+
+// unsettable reports whether SET with a word can commit, or change how the next statement is
+// parsed. It ignores case, quotes and the scope before the word. MySQL ignores accents in names of
+// variables.
+func unsettable(token string) bool {
+	if token[0] == '\'' {
+		return false
+	}
+	name := strings.ToUpper(strings.Trim(token, "@`\""))
+	return slices.Contains([]string{"AUTOCOMMIT", "PASSWORD", "STATEMENT", "SQL_MODE"}, name) ||
+		strings.ContainsFunc(token, func(r rune) bool { return r >= 0x80 })
+}
+
+// marks reports whether a word is of a user variable or of a lock by name, which any statement may
+// set.
+func marks(token string) bool {
+	return token[0] == '@' && !strings.HasPrefix(token, "@@") || strings.EqualFold(strings.Trim(token, "`\""), "GET_LOCK")
+}
+
+func refuse(what string) error {
+	return fmt.Errorf("%s is refused in a guarded transaction, which must not commit before its end: run it elsewhere", what)
 }

@@ -4,8 +4,12 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"fmt"
 	"strings"
+	"sync/atomic"
+
+	"github.com/unstale/unstale/internal/mysqlerr"
 )
 
 // A statement inserts at most this many rows and about this many bytes: far below the placeholder
@@ -101,4 +105,105 @@ func fit(rows [][]any) int {
 		}
 	}
 	return len(rows)
+}
+
+// Contract: no lock (a consistent read), one row by primary key. The count is 1, unless a proxy sends
+// the statement to several servers.
+const sourceSQL = "SELECT COALESCE(MIN(id), ''), COUNT(*) FROM cache_outbox_source WHERE one = 1"
+
+// severalOutboxes is the error of a database that has several outboxes.
+func severalOutboxes(n int) error {
+	return fmt.Errorf("cache_outbox_source has %d rows, as in a keyspace with several shards, and each shard has an outbox of its own; connect to one shard", n)
+}
+
+// Source returns the random ID of the outbox in db, which does not change as long as its tables
+// exist. Workers include the ID in their heartbeats. If readers use the in-process cache of package
+// cache, pass the ID to cache.Memory.Sources: they use it only while these heartbeats arrive.
+//
+// The account needs SELECT on cache_outbox_source. If the table is missing, or has several rows
+// because db has several shards, the error says so.
+// Source is safe for concurrent use.
+func Source(ctx context.Context, db Pool) (string, error) {
+	var id string
+	var outboxes int
+	err := db.QueryRowContext(ctx, sourceSQL).Scan(&id, &outboxes)
+	cure := ""
+	switch n := mysqlerr.Number(err); {
+	case outboxes == 1:
+		return id, nil
+	case outboxes > 1:
+		err = severalOutboxes(outboxes)
+	case n == mysqlerr.NoTable:
+		cure = "; run 'unstale migrate up'"
+	case n == mysqlerr.NoRight:
+		cure = "; GRANT SELECT ON cache_outbox_source to the account"
+	case err == nil:
+		err = sql.ErrNoRows
+		cure = ": cache_outbox_source is empty; run INSERT INTO cache_outbox_source (id) VALUES (LEFT(SHA2(UUID(), 256), 32))"
+	}
+	return "", fmt.Errorf("read the id of the outbox: %w%s", err, cure)
+}
+
+// tracer is the function of SetTracer.
+var tracer atomic.Pointer[func(context.Context) string]
+
+// SetTracer sets the function that returns the Trace of rows whose [Invalidation] has none. For
+// example, trace returns the W3C traceparent of the span in ctx. It gets the context of the call of
+// [Enqueue] or [Writes.Enqueue], once per call. If it returns "", the rows have no trace.
+//
+// If trace returns text that is invalid UTF-8 or longer than MaxTrace characters, the row is still
+// inserted. Its trace is then "no trace: " and the reason. A panic of trace reaches the caller of
+// Enqueue.
+//
+// Call SetTracer once, before the first Enqueue. A nil function disables it. SetTracer is safe for
+// concurrent use, and trace must be too.
+func SetTracer(trace func(ctx context.Context) string) {
+	if trace == nil {
+		tracer.Store(nil)
+		return
+	}
+	tracer.Store(&trace)
+}
+
+// traceOf returns the trace of the rows that are enqueued with ctx and name none.
+func traceOf(ctx context.Context) string {
+	trace := tracer.Load()
+	if trace == nil {
+		return ""
+	}
+	text := (*trace)(ctx)
+	if err := checkText("trace", text, MaxTrace, false); err != nil {
+		return "no trace: " + err.Problem
+	}
+	return text
+}
+
+// Contract: of the session only. The triggers of "unstale capture" read it.
+const (
+	captureOffSQL = "SET @unstale_capture = 'off'"
+	captureOnSQL  = "SET @unstale_capture = NULL"
+)
+
+// WithoutCapture runs fn with a connection on which the triggers of "unstale capture" are disabled.
+// Use it for bulk jobs that enqueue their own rows.
+//
+// Afterwards, WithoutCapture enables the triggers again, even if fn returns an error or panics. If
+// that fails, it closes the connection. fn must not use the connection after it returns. The error
+// comes from fn or from the connection. WithoutCapture is safe for concurrent use.
+func WithoutCapture(ctx context.Context, db Pool, fn func(conn *sql.Conn) error) error {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return fmt.Errorf("switch capture off: %w", err)
+	}
+	defer func() {
+		if _, failed := conn.ExecContext(context.WithoutCancel(ctx), captureOnSQL); failed != nil {
+			// the pool does not keep it then
+			_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+		}
+		_ = conn.Close() // or Raw has closed it
+	}()
+	if _, err := conn.ExecContext(ctx, captureOffSQL); err != nil {
+		return fmt.Errorf("switch capture off: %w", err)
+	}
+	return fn(conn)
 }

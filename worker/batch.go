@@ -4,13 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
+	"strings"
 	"time"
 
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/maintenance"
+	"github.com/unstale/unstale/internal/sleep"
 	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/invalidation"
+	"github.com/unstale/unstale/outbox"
 )
 
 // A batch holds the rows of one claim: their plans merged, each key once. Not safe for concurrent
@@ -241,4 +245,242 @@ func (b *batch) blameFailures() (gone []string) {
 	}
 	b.listSweeps()
 	return gone
+}
+
+// An asideList has the IDs of the heavy rows of a queue that batches of light rows have left in the
+// table, the oldest first. Claims of light rows pass them over. The list may be out of date: a row
+// in it may be gone, and a later claim finds a row that is missing. Owned by the loop.
+type asideList struct{ ids []uint64 }
+
+// add appends rows, as many as a claim can pass over. A later claim finds the others again.
+func (a *asideList) add(ids []uint64) {
+	for _, id := range ids {
+		if len(a.ids) == store.MaxNamed {
+			return
+		}
+		if !slices.Contains(a.ids, id) {
+			a.ids = append(a.ids, id)
+		}
+	}
+}
+
+// first returns at most n rows, the oldest ones.
+func (a *asideList) first(n int) []uint64 { return slices.Clone(a.ids[:min(n, len(a.ids))]) }
+
+// remove drops rows from the list.
+func (a *asideList) remove(ids []uint64) {
+	a.ids = slices.DeleteFunc(a.ids, func(id uint64) bool { return slices.Contains(ids, id) })
+}
+
+// putBack moves rows behind the others.
+func (a *asideList) putBack(ids []uint64) {
+	a.remove(ids)
+	a.add(ids)
+}
+
+// A change is one claimed row on its way: decoded, then expanded, then either applied or at fault.
+type change struct {
+	row     *store.ClaimedRow
+	decoded invalidation.Row
+	plan    invalidation.Plan
+	targets []int // indexes into batch.set.Targets, one for each of plan.Keys
+	end     int   // of the targets of this change and of all before it
+	fault   *invalidation.RowError
+	retry   bool // the fault may pass: delay the row before dead-lettering it
+	known   bool // the fault is an entity that was known lately: delay the row for longer
+	partial bool // at fault, and what needs no lookup is applied: see expandPartly
+	// the outage of the shard that has one of the keys: delay the row without counting an attempt
+	away error
+}
+
+func (c *change) decode(paramsLimit int) {
+	switch cut := c.row.TruncatedField(); {
+	case cut != "":
+		c.refuse(invalidation.BadParameter, fmt.Errorf(
+			"%s fills its column, so it was probably cut by a non-strict sql_mode; write at most %d characters of entity and %d of id",
+			cut, outbox.MaxEntity, outbox.MaxID))
+		return
+	case c.row.Unread() || c.row.ParamsBytes > paramsLimit:
+		c.refuse(invalidation.ParamsTooLarge, fmt.Errorf("%d bytes, limits.params is %d; pass ids, not documents", c.row.ParamsBytes, paramsLimit))
+		return
+	}
+	params, err := invalidation.ParseParams(c.row.Params)
+	if err != nil {
+		c.blame(err)
+		return
+	}
+	c.decoded = invalidation.Row{Entity: c.row.Entity, ID: c.row.EntityID, Params: params}
+}
+
+func (c *change) refuse(reason invalidation.Reason, err error) {
+	c.fault = &invalidation.RowError{Reason: reason, Err: err}
+}
+
+// blame keeps err, which package invalidation returned, as the change's fault.
+func (c *change) blame(err error) {
+	if !errors.As(err, &c.fault) {
+		c.refuse(invalidation.BadParameter, err)
+	}
+}
+
+// weight returns the weight of the change, by its plan or its fault.
+func (c *change) weight() weight {
+	p := &c.plan
+	n := weight{names: p.Len()}
+	for _, list := range [...][]string{p.Keys, p.Patterns, p.Sets} {
+		for _, name := range list {
+			n.bytes += len(name)
+		}
+	}
+	switch {
+	case c.fault != nil: // the row is copied to the delayed rows or the dead letters
+		n.bytes += c.row.ParamsBytes
+	case !c.row.Repeated:
+		n.bytes += len(p.Repeat) * c.row.ParamsBytes
+	}
+	return n
+}
+
+// applies reports whether the plan of the change goes to Redis and to the journal.
+func (c *change) applies() bool { return c.away == nil && (c.fault == nil || c.partial) }
+
+// expandPartly expands a change whose lookup has failed at the first attempt, as far as that needs
+// no lookup. This part is applied and journalled while the row waits. The attempt with a successful
+// lookup applies the whole plan.
+func (c *change) expandPartly(m *invalidation.Map) {
+	if c.fault == nil || c.fault.Reason != invalidation.LookupFailed || c.row.Attempts > 0 {
+		return
+	}
+	plan, err := m.ExpandWithoutLookups(c.decoded)
+	if err == nil && plan.Len() > 0 { // any other fault of the row shows when its lookup succeeds
+		c.plan, c.partial = plan, true
+	}
+}
+
+// maxCause bounds the cause in the error text of a row. The text after the cause is then not cut.
+const maxCause = 3 << 10
+
+// errorText returns the text of the fault for operators, with the applied part of the row. Later
+// attempts keep that part, with any fault.
+func (c *change) errorText() string {
+	text, part := c.fault.Error(), ""
+	if at := strings.LastIndex(c.row.LastError, store.PartMark); at >= 0 {
+		part = c.row.LastError[at:]
+	}
+	if c.partial {
+		part = fmt.Sprintf("%skeys %d, patterns %d, sets %d; the others may be stale", store.PartMark, len(c.plan.Keys), len(c.plan.Patterns), len(c.plan.Sets))
+	}
+	if part == "" {
+		return text
+	}
+	return strings.ToValidUTF8(text[:min(len(text), maxCause)], "") + part
+}
+
+// settlement returns the outcome of each change: applied rows are done and journalled, a fault that
+// may pass is delayed until its attempts are used up, any other is dead-lettered.
+func (b *batch) settlement(cfg Config) store.Settlement {
+	n := len(b.changes) // nothing is wrong with any of them, mostly
+	s := store.Settlement{MapVersion: b.m.Version(), Done: make([]uint64, 0, n), Journal: make([]store.JournalEntry, 0, n)}
+	for i := range b.changes {
+		c := &b.changes[i]
+		switch {
+		case c.away != nil:
+			s.Delays = append(s.Delays, store.Delay{
+				ID: c.row.ID, After: awayDelay(time.Since(c.row.CreatedAt)), Attempts: c.row.Attempts, Reason: store.ReasonAway, Error: c.away.Error(),
+			})
+			continue
+		case c.fault != nil:
+			if c.partial {
+				entry := c.entry()
+				entry.Partial = true
+				s.Journal = append(s.Journal, entry)
+			}
+			c.settleFault(cfg, &s)
+			continue
+		}
+		s.Done = append(s.Done, c.row.ID)
+		s.Journal = append(s.Journal, c.entry())
+		if !c.row.Repeated {
+			for _, after := range c.plan.Repeat {
+				s.Repeats = append(s.Repeats, store.Repeat{ID: c.row.ID, After: after})
+			}
+		}
+	}
+	s.Sweeps = b.sweeps.list
+	return s
+}
+
+func (c *change) settleFault(cfg Config, s *store.Settlement) {
+	reason, text := string(c.fault.Reason), c.errorText()
+	attempts := c.row.Attempts + 1
+	if c.known && attempts < knownTries {
+		s.Delays = append(s.Delays, store.Delay{
+			ID: c.row.ID, After: min(retryDelay(cfg.RetryDelay, attempts), sleep.Jitter(knownDelay, 0.25)), Attempts: attempts, Reason: reason, Error: text,
+		})
+		return
+	}
+	if c.retry && attempts < cfg.MaxAttempts {
+		s.Delays = append(s.Delays, store.Delay{
+			ID: c.row.ID, After: retryDelay(cfg.RetryDelay, attempts), Attempts: attempts, Reason: reason, Error: text,
+		})
+		return
+	}
+	s.Dead = append(s.Dead, store.DeadRow{ID: c.row.ID, Reason: reason, Error: text})
+}
+
+// awayDelay grows with the waiting time of a row: thousands of rows must not keep MySQL busy. It
+// stays short enough to end soon after the shard is available again.
+func awayDelay(age time.Duration) time.Duration {
+	return sleep.Jitter(min(max(age/4, time.Second), 5*time.Second), 0.25)
+}
+
+// retryDelay doubles with each attempt and is jittered by a quarter either way.
+func retryDelay(base time.Duration, attempts int) time.Duration {
+	d := base << min(attempts-1, 20)
+	return sleep.Jitter(min(max(d, base), longestRetry), 0.25)
+}
+
+func (c *change) entry() store.JournalEntry {
+	id := c.row.FirstID
+	return store.JournalEntry{
+		ID: id, Entity: c.row.Entity, EntityID: c.row.EntityID, Trace: c.row.Trace,
+		Keys: c.plan.Keys, Patterns: c.plan.Patterns, Sets: c.plan.Sets, HoldMillis: millis(c.plan.Hold), WrittenMicros: c.row.CreatedAt.UnixMicro(),
+	}
+}
+
+// visible returns how long a row was visible before the time of its UNLINK, at most: see
+// metrics.late. The age is the age of the row at that time. A delayed row was visible when it was
+// first claimed, so its age counts.
+func visible(c *store.Claim, age time.Duration, unlinked time.Time) time.Duration {
+	if c.Unseen.IsZero() {
+		return age
+	}
+	return min(age, unlinked.Sub(c.Unseen))
+}
+
+// counts returns the counts of a batch, as its settlement decides, and those by entity.
+func (b *batch) counts(ageOf func(*store.ClaimedRow, time.Time) time.Duration, c *store.Claim, s *store.Settlement) (n store.Counts, by store.Entities) {
+	by = store.Entities{}
+	if len(b.set.Targets) > 0 {
+		n.Batches = 1
+	}
+	dead := s.Dead // in the order of the changes
+	for i := range b.changes {
+		change := &b.changes[i]
+		r := change.row
+		died := len(dead) > 0 && dead[0].ID == r.ID
+		if died {
+			dead = dead[1:]
+		}
+		switch {
+		case r.Repeated || r.FirstID == 0:
+		case died:
+			n.Dead++
+		case change.fault == nil && change.away == nil && len(change.plan.Keys) > 0:
+			late := visible(c, ageOf(r, s.Marks.Unlinked), s.Marks.Unlinked)
+			n.Add(late)
+			by.Add(r.Entity, late)
+		}
+	}
+	return n, by
 }

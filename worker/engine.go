@@ -5,14 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/maintenance"
+	"github.com/unstale/unstale/internal/schema"
 	"github.com/unstale/unstale/internal/session"
+	"github.com/unstale/unstale/internal/sleep"
 	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/protocol"
+	"golang.org/x/sync/errgroup"
 )
 
 // An engine is a worker with its connections open: it wires the services of a worker together. One
@@ -220,4 +223,139 @@ func (e *engine) drain(ctx context.Context) (Result, error) {
 func (e *engine) drainRows(ctx context.Context) (Result, error) {
 	defer e.failed.close()
 	return e.loop.drain(ctx)
+}
+
+// A redisPort is the part of Redis that the worker uses: parts of a keyspace.Keyspace, or wrappers
+// of tests that fail on demand. A service takes only the part that it calls.
+type redisPort interface {
+	beaconPort
+	awayPort
+	unlinkPort
+	publishPort
+	sweepPort
+	setPort
+	listenPort
+	entryPort
+	shadowPort
+}
+
+type beaconPort interface {
+	CheckBeacon(ctx context.Context) (keyspace.Position, error)
+	Survived(ctx context.Context, epochs []string) (map[string]uint64, error)
+	ConfirmMoved(ctx context.Context, last map[string]uint64) error
+}
+
+type awayPort interface {
+	Away() []string
+}
+
+type unlinkPort interface {
+	Unlink(ctx context.Context, targets []keyspace.Target) (keyspace.Unlinked, error)
+}
+
+type publishPort interface {
+	Publish(ctx context.Context, channel string, f protocol.Format, news keyspace.News) (keyspace.Published, error)
+	Receivers() int64
+	Introduce(source string, lease time.Duration)
+	Beat(ctx context.Context, channel, moved, withheld string, asOf time.Time) error
+	Goodbye(ctx context.Context, channel string) error
+	Epoch(channel string) string
+}
+
+type sweepPort interface {
+	Sweep(ctx context.Context, patterns []string, watch func(keyspace.Progress)) (keyspace.SweepResult, error)
+}
+
+type setPort interface {
+	TakeSet(ctx context.Context, set string, id uint64, gone func(members []string) error) (keyspace.TakenSet, error)
+	TakeSets(ctx context.Context, requests []keyspace.SetRequest, gone func(members []string) error) (keyspace.TakenSets, error)
+}
+
+type listenPort interface {
+	Listen(ctx context.Context, channel string, l keyspace.Listener)
+}
+
+type entryPort interface {
+	Look(ctx context.Context, asked []keyspace.Asked) ([]keyspace.Seen, []*keyspace.Master, error)
+	Repair(ctx context.Context, key, head string, held bool) (bool, error)
+}
+
+type shadowPort interface {
+	Shadows(ctx context.Context, after string) (reports []protocol.Shadow, last string, err error)
+	EntryDigest(ctx context.Context, key string) (string, error)
+}
+
+// redisParts joins the parts of a Keyspace to a redisPort.
+type redisParts struct {
+	beaconPort
+	awayPort
+	unlinkPort
+	publishPort
+	sweepPort
+	setPort
+	listenPort
+	entryPort
+	shadowPort
+}
+
+func newRedisPort(k *keyspace.Keyspace) redisPort {
+	return redisParts{k.Beacons, k.Shards, k.Unlinker, k.Publisher, k.Sweeper, k.Sets, k.Subscriber, k.Entries, k.Contents}
+}
+
+// signals pass the state of one goroutine of a worker to the others. Safe for concurrent use.
+type signals struct {
+	wake     chan struct{} // rows were committed; capacity 1, sent to without waiting
+	lossSeen atomic.Bool   // another goroutine than the loop has found a loss, which the loop heals
+	// the loop has found that an operator paused all workers, or has not looked yet
+	paused atomic.Bool
+}
+
+// newSignals returns signals that count as paused until the loop, or drain, has looked.
+func newSignals() *signals {
+	s := &signals{wake: make(chan struct{}, 1)}
+	s.paused.Store(true)
+	return s
+}
+
+// lost makes the loop heal a loss now.
+func (s *signals) lost() {
+	s.lossSeen.Store(true)
+	notify(s.wake)
+}
+
+// notify leaves a signal unless one waits already.
+func notify(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// awaitPause is the wait between two looks at a MySQL that is not there yet.
+const awaitPause = 500 * time.Millisecond
+
+// await waits until MySQL answers, and returns what waiting cannot fix: a schema or a setting that
+// does not fit, a password. A node that joins a group may get a schema that fits.
+func await(ctx context.Context, s *session.Sessions, down func(error)) error {
+	for {
+		err := check(ctx, s)
+		if err == nil || (errors.Is(err, schema.Err) || session.IsRefusal(err)) && !s.IsJoining(ctx) {
+			return err
+		}
+		down(err)
+		if err := sleep.For(ctx, awaitPause); err != nil {
+			return err
+		}
+	}
+}
+
+// check asks MySQL whether it is fit for a worker.
+func check(ctx context.Context, s *session.Sessions) error {
+	if err := s.Ping(ctx); err != nil {
+		return err
+	}
+	if err := schema.Check(ctx, s.DB()); err != nil {
+		return err
+	}
+	return s.Check(ctx)
 }

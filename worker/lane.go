@@ -2,7 +2,9 @@ package worker
 
 import (
 	"context"
+	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/unstale/unstale/internal/maintenance"
@@ -141,4 +143,167 @@ func (l *lanes) nextHeavy() *lane {
 		}
 	}
 	return nil
+}
+
+// A row is heavy if it exceeds one of these limits, or if one answer of a lookup has more rows than
+// lightNames. Batches of light rows leave it to a batch of heavy ones, so light rows do not pay for
+// it.
+const (
+	lightNames  = 500      // keys, patterns and sets
+	lightBytes  = 64 << 10 // of their names, and of parameters that are copied to other tables
+	lightParams = 8 << 10  // bytes of parameters
+)
+
+// A weight is the amount of data that the worker keeps in memory for a row and writes when it
+// settles the row.
+type weight struct {
+	names int // keys, patterns and sets
+	bytes int // of their names, and of parameters that are copied to other tables
+}
+
+func (n weight) isHeavy() bool { return n.names > lightNames || n.bytes > lightBytes }
+
+// A budget bounds the weight of one batch, and with it the worker's memory and the time that the
+// batch takes. One row always fits.
+type budget struct {
+	keys   int // distinct ones
+	sweeps int // distinct patterns and sets, each of which is a row to be written
+	names  int // of all rows, each as often as a row has it
+	bytes  int // of these, and of parameters that are copied
+	params int // bytes of parameters that are decoded
+	light  bool
+}
+
+const (
+	batchNames   = 100_000
+	batchBytes   = 4 << 20
+	batchSweeps  = 10_000
+	batchDecoded = 1 << 20
+	// A batch of heavy rows makes about as many distinct names as one row may at the default limit
+	// of a map.
+	heavyKeys  = 10_000
+	heavyNames = 40_000
+)
+
+func (c *Config) lightBudget() budget {
+	return budget{keys: c.BatchKeys, sweeps: batchSweeps, names: max(batchNames, c.BatchKeys), bytes: batchBytes, params: batchDecoded, light: true}
+}
+
+func (c *Config) heavyBudget() budget {
+	return budget{keys: min(c.BatchKeys, heavyKeys), sweeps: batchSweeps, names: heavyNames, bytes: batchBytes, params: batchDecoded}
+}
+
+// heavyNews is how long a worker has heavy rows before its status record tells. Most are processed
+// sooner.
+const heavyNews = 200 * time.Millisecond
+
+// A heavyRows holds the heavy rows that the loop has set aside or processes, for other goroutines.
+// They wait for their turn: no other session has them locked, and more workers would not help. Safe
+// for concurrent use.
+type heavyRows struct {
+	mu    sync.Mutex
+	ids   [store.ListedTables][]uint64
+	since time.Time // zero: none
+}
+
+// set records the rows of both tables.
+func (h *heavyRows) set(hot, due []uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ids[store.ListedHot] = append(h.ids[store.ListedHot][:0], hot...)
+	h.ids[store.ListedDue] = append(h.ids[store.ListedDue][:0], due...)
+	switch {
+	case len(hot)+len(due) == 0:
+		h.since = time.Time{}
+	case h.since.IsZero():
+		h.since = time.Now()
+	}
+}
+
+// lasts returns for how long there have been such rows without a break, nil for less than
+// heavyNews.
+func (h *heavyRows) lasts() *time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.since.IsZero() {
+		return nil
+	}
+	d := time.Since(h.since)
+	if d < heavyNews {
+		return nil
+	}
+	return &d
+}
+
+// without drops such rows from a list.
+func (h *heavyRows) without(table store.ListedTable, rows []lateRow) []lateRow {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.DeleteFunc(rows, func(r lateRow) bool { return slices.Contains(h.ids[table], r.ID) })
+}
+
+const (
+	shortestWait = 5 * time.Millisecond // of polling, unless pages are full
+	gatherRows   = 8                    // that a batch should find at a light load
+)
+
+// A pace sets when the loop polls next. A batch costs MySQL more than a commit does, with one row
+// or ten, so waits grow until each finds some rows, up to the idle interval. Rows at a light load
+// are collected, and rows at a heavy load hardly wait. After a full page there is no wait. A
+// wake-up starts a batch immediately, unless the previous one began less than the wake interval
+// ago. The loop owns it.
+type pace struct {
+	idle  time.Duration // the longest wait
+	apart time.Duration // the shortest time between two batches for hints
+	// waits are longer by at most this share, which keeps workers from polling in step
+	spread float64
+
+	wait    time.Duration // the last one
+	began   time.Time     // the step under way, or the last one
+	carried time.Time     // when the last batch began
+	due     time.Time     // the next step
+	hinted  bool          // that one is made for a hint
+}
+
+func newPace(cfg Config) pace {
+	return pace{idle: cfg.IdleInterval, apart: cfg.WakeInterval, spread: 0.1, wait: cfg.IdleInterval}
+}
+
+// begin records that a step begins.
+func (p *pace) begin(now time.Time) { p.began = now }
+
+// next returns the wait after a step that has done r. It counts from when the step began, since
+// what was committed after that has waited since then.
+func (p *pace) next(now time.Time, r Result) time.Duration {
+	shortest := min(shortestWait, p.idle)
+	hinted := p.hinted
+	p.hinted = false
+	if hinted || r.Claimed > 0 {
+		p.carried = p.began
+	}
+	switch {
+	case r.Full:
+		p.wait, p.due = shortest, now
+		return 0
+	case hinted || r.Claimed == 0: // while hints come polling only finds what came without one
+		p.wait *= 2
+	default: // half of the way to the wait that would have found as many as it should
+		p.wait = (p.wait + min(gatherRows*p.wait/time.Duration(r.Claimed), 2*p.wait)) / 2
+	}
+	p.wait = min(max(p.wait, shortest), p.idle)
+	left := max(p.wait-now.Sub(p.began), shortest)
+	left += time.Duration(p.spread * rand.Float64() * float64(left))
+	p.due = now.Add(left)
+	return left
+}
+
+// hint returns the wait for the step that a hint requests, 0 if it can begin immediately. It never
+// delays a step.
+func (p *pace) hint(now time.Time) time.Duration {
+	p.hinted = true
+	earliest := p.carried.Add(p.apart)
+	if p.due.Before(earliest) {
+		earliest = p.due
+	}
+	return max(earliest.Sub(now), 0)
 }

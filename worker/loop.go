@@ -2,8 +2,12 @@ package worker
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/maintenance"
 	"github.com/unstale/unstale/internal/sleep"
@@ -290,4 +294,102 @@ func (l *loop) pollBatch(ctx context.Context, likely bool) (Result, error) {
 		return Result{}, err
 	}
 	return l.lanes.light(ctx, l.lanes.hot)
+}
+
+// drain processes what is there now, due rows included, and heals before that.
+func (l *loop) drain(ctx context.Context) (Result, error) {
+	var total Result
+	pause, err := l.paused(ctx)
+	if err == nil {
+		_, err = l.queue.PollState(ctx) // for the database's clock
+	}
+	if err != nil {
+		return total, err
+	}
+	if pause != nil {
+		return total, fmt.Errorf("all workers are paused %s; see 'unstale resume'", pause)
+	}
+	l.signals.paused.Store(false)
+	if err := l.healer.All(ctx); err != nil {
+		return total, err
+	}
+	for _, next := range []*lane{l.lanes.hot, l.lanes.due} {
+		for {
+			if ctx.Err() != nil {
+				return total, ctx.Err()
+			}
+			r, err := l.lanes.light(ctx, next)
+			if err == nil {
+				err = l.lanes.heavyTurn(ctx, &r)
+			}
+			total.add(r)
+			if err != nil {
+				return total, err
+			}
+			if r.Claimed == 0 && !r.Full {
+				break
+			}
+		}
+	}
+	return total, nil
+}
+
+// pastSteps are the results of the steps of a loop. Safe for concurrent use.
+type pastSteps struct {
+	failed  atomic.Bool  // the last one
+	drained atomic.Int64 // Unix nanoseconds: when one last found no more rows to claim; 0: never
+}
+
+// clockSchedule is how often a worker checks whether the database's clock was set back.
+const clockSchedule = "@every 5s"
+
+// A clockBack makes retries and sweeps due in time after the database's clock was set back. Not
+// safe for concurrent use: cron runs one task at a time.
+type clockBack struct {
+	queue    *store.Queue
+	sweeps   *store.Sweeps
+	inOutage func() bool
+	log      *slog.Logger
+	pending  bool
+}
+
+func (c *clockBack) run(ctx context.Context) {
+	c.pending = c.queue.ClockSetBack() || c.pending
+	if !c.pending {
+		return
+	}
+	retries, err := c.queue.AdvanceRetries(ctx, longestRetry*5/4) // the longest after jitter
+	swept := int64(0)
+	if err == nil {
+		swept, err = c.sweeps.Advance(ctx)
+	}
+	c.pending = err != nil
+	switch {
+	case err != nil && ctx.Err() == nil && !c.inOutage():
+		c.log.Warn("retries and sweeps may wait for the database's clock, which was set back; trying again", "error", err)
+	case retries > 0 || swept > 0:
+		c.log.Warn("the database's clock was set back; retries and sweeps do not wait for it", "retries", retries, "sweeps", swept)
+	}
+}
+
+// A wakeListener receives wake-ups.
+type wakeListener struct {
+	channel    string
+	redis      listenPort
+	wake       chan<- struct{}
+	subscribed func(error)
+	count      prometheus.Counter
+}
+
+// run turns messages on the wake channel into polls. A message is only a hint that a transaction
+// has committed. Polling finds the commits of messages that are lost, or sent while Redis is
+// unavailable.
+func (l *wakeListener) run(ctx context.Context) {
+	l.redis.Listen(ctx, l.channel, keyspace.Listener{
+		Heard: func() {
+			l.count.Inc()
+			notify(l.wake)
+		},
+		Subscribed: l.subscribed,
+	})
 }

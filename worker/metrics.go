@@ -1,13 +1,18 @@
 package worker
 
 import (
+	"context"
 	"math"
+	"math/bits"
+	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-
+	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/maintenance"
 	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/invalidation"
+	"github.com/unstale/unstale/protocol"
 )
 
 // metrics are the metrics of the worker in a separate registry. Names and labels are an interface:
@@ -288,4 +293,270 @@ func (m *metrics) observeConflicts(list []store.Conflict) {
 		}
 		m.conflicts.WithLabelValues(string(kind)).Set(float64(n))
 	}
+}
+
+const (
+	lateUnit    = time.Millisecond // the first bucket's bound; each is twice the previous one
+	lateBuckets = 20               // up to nine minutes; one more takes the rest
+)
+
+// A lateHistogram counts rows by their delay. It is locked once per batch, since there are hundreds
+// of thousands of rows per second. Two histograms of the client library, which lock for each row,
+// would double the cost of all metrics of a batch. It is a prometheus.Collector.
+type lateHistogram struct {
+	desc *prometheus.Desc
+
+	mu     sync.Mutex
+	counts [lateBuckets + 1]uint64
+	sum    float64 // seconds
+}
+
+func newLateHistogram(name, help string) *lateHistogram {
+	return &lateHistogram{desc: prometheus.NewDesc(prometheus.BuildFQName("unstale", "", name), help, nil, nil)}
+}
+
+// add counts a row. The caller has locked it; d is not negative.
+func (h *lateHistogram) add(d time.Duration) {
+	n := 0
+	if d > lateUnit {
+		n = min(bits.Len64(uint64((d-1)/lateUnit)), lateBuckets)
+	}
+	h.counts[n]++
+	h.sum += d.Seconds()
+}
+
+// Describe implements prometheus.Collector.
+func (h *lateHistogram) Describe(to chan<- *prometheus.Desc) { to <- h.desc }
+
+// Collect implements prometheus.Collector.
+func (h *lateHistogram) Collect(to chan<- prometheus.Metric) {
+	h.mu.Lock()
+	counts, sum := h.counts, h.sum
+	h.mu.Unlock()
+	buckets, total := make(map[float64]uint64, lateBuckets), uint64(0)
+	for i, n := range counts {
+		total += n
+		if i < lateBuckets {
+			buckets[math.Ldexp(lateUnit.Seconds(), i)] = total
+		}
+	}
+	to <- prometheus.MustNewConstHistogram(h.desc, total, sum, buckets)
+}
+
+// late measures how late the keys of the rows of a settled claim were unlinked. It leaves out
+// repeats, which are late on purpose, and scheduled rows.
+//
+// The commit time of a row is unknown. The row became visible after it was inserted. If a scan of
+// the whole table had not found it, it became visible after that scan. The later of both times is
+// an upper bound for how long its keys were stale.
+func (m *metrics) late(ageOf func(*store.ClaimedRow, time.Time) time.Duration, c *store.Claim, done []uint64, unlinked time.Time) {
+	m.insertToUnlink.mu.Lock()
+	defer m.insertToUnlink.mu.Unlock()
+	m.visibleToUnlink.mu.Lock()
+	defer m.visibleToUnlink.mu.Unlock()
+	for i := range c.Rows {
+		r := &c.Rows[i]
+		if len(done) == 0 {
+			return
+		}
+		if r.ID != done[0] { // in the order of the rows, without those at fault
+			continue
+		}
+		done = done[1:]
+		if r.Repeated || r.FirstID == 0 {
+			continue
+		}
+		age := ageOf(r, unlinked)
+		m.insertToUnlink.add(age)
+		if c.IsDelayed() {
+			continue
+		}
+		m.visibleToUnlink.add(visible(c, age, unlinked))
+	}
+}
+
+// healMetrics implements maintenance.HealMetrics.
+type healMetrics struct{ m *metrics }
+
+func (h healMetrics) Positions() (end func()) { return h.m.mysql.begin(callPositions) }
+
+func (h healMetrics) Call() (end func()) { return h.m.mysql.begin(callHeal) }
+
+func (h healMetrics) Began() {
+	h.m.heals.Inc()
+	h.m.healing.Set(1)
+}
+
+func (h healMetrics) Did(batches, keys int) {
+	h.m.healedBatches.Add(float64(batches))
+	h.m.healedKeys.Add(float64(keys))
+}
+
+func (h healMetrics) Left(batches uint64) { h.m.healingLeft.Set(float64(batches)) }
+
+func (h healMetrics) Over() {
+	h.m.healing.Set(0)
+	h.Left(0)
+}
+
+// sweepMetrics implements maintenance.SweepMetrics.
+type sweepMetrics struct{ m *metrics }
+
+func (s sweepMetrics) Call() (end func()) { return s.m.mysql.begin(callSweeps) }
+
+func (s sweepMetrics) Took(d time.Duration) { s.m.sweepSeconds.Observe(d.Seconds()) }
+
+func (s sweepMetrics) Swept(sweeps int, keys int64) {
+	s.m.sweeps.Add(float64(sweeps))
+	s.m.sweptKeys.Add(float64(keys))
+}
+
+func (s sweepMetrics) SoFar(kind store.SweepKind, done, size int64) {
+	s.m.sweepDone.WithLabelValues(string(kind)).Set(float64(done))
+	s.m.sweepSize.WithLabelValues(string(kind)).Set(float64(size))
+}
+
+// The kinds of calls to MySQL that are measured, some of several statements, and those to Redis.
+const (
+	callPoll      = "poll"      // whether rows wait, are due, or all workers are paused
+	callClaim     = "claim"     // from the scan to the last row read
+	callLookup    = "lookup"    // one query of the map
+	callSettle    = "settle"    // deletes, the journal, COMMIT
+	callPositions = "positions" // of the journal, to be compared with the beacons
+	callHeal      = "heal"      // a claim of batches of the journal, or its end
+	callSweeps    = "sweeps"    // what waits, and what came of it
+	callGauges    = "gauges"    // all that metrics ask
+
+	callBeacon    = "beacon"
+	callCompare   = "compare" // beacons of all workers
+	callUnlink    = "unlink"  // of a batch or a part of it, in all nodes
+	callPublish   = "publish"
+	callHeartbeat = "heartbeat"
+	callLook      = "look" // of the spot checks, in all nodes
+)
+
+var (
+	mysqlCalls = []string{callPoll, callClaim, callLookup, callSettle, callPositions, callHeal, callSweeps, callGauges}
+	redisCalls = []string{callBeacon, callCompare, callUnlink, callPublish, callHeartbeat, callLook}
+)
+
+// callTimes are how long calls to one server took, failed ones too, by kind.
+type callTimes map[string]prometheus.Observer
+
+func newCallTimes(r *prometheus.Registry, name, help string, kinds []string) callTimes {
+	vec := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Namespace: "unstale", Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(0.00025, 2, 15),
+	}, []string{"kind"})
+	r.MustRegister(vec)
+	times := callTimes{}
+	for _, kind := range kinds {
+		times[kind] = vec.WithLabelValues(kind)
+	}
+	return times
+}
+
+// begin begins a call of a kind, which ends with the function that it returns.
+func (c callTimes) begin(kind string) (end func()) {
+	began := time.Now()
+	return func() { c[kind].Observe(time.Since(began).Seconds()) }
+}
+
+// A measuredRedis measures calls to Redis, and records the number of subscribers of messages. Scans
+// and index sets, which take many calls, are in sweep_seconds.
+type measuredRedis struct {
+	redisPort
+	times   callTimes
+	metrics *metrics
+}
+
+func (c measuredRedis) CheckBeacon(ctx context.Context) (keyspace.Position, error) {
+	defer c.times.begin(callBeacon)()
+	return c.redisPort.CheckBeacon(ctx)
+}
+
+func (c measuredRedis) Survived(ctx context.Context, epochs []string) (map[string]uint64, error) {
+	defer c.times.begin(callCompare)()
+	return c.redisPort.Survived(ctx, epochs)
+}
+
+func (c measuredRedis) Unlink(ctx context.Context, targets []keyspace.Target) (keyspace.Unlinked, error) {
+	defer c.times.begin(callUnlink)()
+	return c.redisPort.Unlink(ctx, targets)
+}
+
+func (c measuredRedis) Publish(ctx context.Context, channel string, f protocol.Format, news keyspace.News) (keyspace.Published, error) {
+	defer c.times.begin(callPublish)()
+	done, err := c.redisPort.Publish(ctx, channel, f, news)
+	c.metrics.receivers.Set(float64(c.redisPort.Receivers()))
+	return done, err
+}
+
+func (c measuredRedis) Look(ctx context.Context, asked []keyspace.Asked) ([]keyspace.Seen, []*keyspace.Master, error) {
+	defer c.times.begin(callLook)()
+	return c.redisPort.Look(ctx, asked)
+}
+
+func (c measuredRedis) Beat(ctx context.Context, channel, moved, withheld string, asOf time.Time) error {
+	defer c.times.begin(callHeartbeat)()
+	err := c.redisPort.Beat(ctx, channel, moved, withheld, asOf)
+	c.metrics.receivers.Set(float64(c.redisPort.Receivers()))
+	return err
+}
+
+// unknownEntity is the label of rows whose entity is not in the map: text of an application must
+// not become a label.
+const unknownEntity = "unknown"
+
+// entityCounts count by entity: those of the map in use, each from the start, unknown ones, and
+// reserved ones. Safe for concurrent use.
+type entityCounts struct {
+	vec *prometheus.CounterVec
+
+	mu    sync.Mutex
+	known map[string]prometheus.Counter
+}
+
+// set keeps the series of a map's entities, and no others.
+func (e *entityCounts) set(m *invalidation.Map) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	known := map[string]prometheus.Counter{unknownEntity: e.vec.WithLabelValues(unknownEntity)}
+	for _, entity := range m.Entities() {
+		known[entity] = e.vec.WithLabelValues(entity)
+	}
+	for entity, counter := range e.known {
+		if invalidation.IsReserved(entity) {
+			known[entity] = counter
+		} else if known[entity] == nil {
+			e.vec.DeleteLabelValues(entity)
+		}
+	}
+	e.known = known
+}
+
+// addRows counts rows.
+func (e *entityCounts) addRows(rows []store.ClaimedRow) {
+	for i := 0; i < len(rows); {
+		entity, first := rows[i].Entity, i
+		for i < len(rows) && rows[i].Entity == entity { // mostly of one transaction
+			i++
+		}
+		e.add(entity, i-first)
+	}
+}
+
+// add adds n. A batch that was expanded by the map before may have entities that are gone since.
+func (e *entityCounts) add(entity string, n int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	counter := e.known[entity]
+	switch {
+	case counter != nil:
+	case invalidation.IsReserved(entity): // few rows, so there is no series before the first
+		counter = e.vec.WithLabelValues(entity)
+		e.known[entity] = counter
+	default:
+		counter = e.known[unknownEntity]
+	}
+	counter.Add(float64(n))
 }

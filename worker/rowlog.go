@@ -1,11 +1,14 @@
 package worker
 
 import (
+	"context"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/invalidation"
 )
 
 // rowLogInterval is the time between two lines of one reason: a broken application makes many bad
@@ -129,4 +132,156 @@ func (l *rowLogs) note(rows []store.ClaimedRow, s store.Settlement) {
 	}
 	l.dead.flush()
 	l.delayed.flush()
+}
+
+const (
+	// between two queries of the entities of the journal, for any number of unknown ones
+	journalInterval = time.Minute
+	// after a look that failed: an outage that is over keeps no row waiting
+	journalRetry = 5 * time.Second
+	journalLimit = time.Second // of one look
+	knownTries   = 64          // of a row whose entity was known lately: about an hour
+	knownDelay   = time.Minute // the longest wait between two of them
+)
+
+// journalEntities remember which entities the journal has, of this worker and of all others.
+type journalEntities struct {
+	mu    sync.Mutex
+	found map[string]bool
+	err   error     // the look failed
+	due   time.Time // when there is another
+}
+
+// has reports whether an entity was settled lately. Where the journal could not be asked it reports
+// that: to wait loses nothing.
+func (j *journalEntities) has(ctx context.Context, entity string, ask func(context.Context) (map[string]bool, error)) (bool, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if !time.Now().Before(j.due) {
+		ctx, cancel := context.WithTimeout(ctx, journalLimit)
+		defer cancel()
+		j.found, j.err = ask(ctx)
+		interval := journalInterval
+		if j.err != nil {
+			interval = journalRetry
+		}
+		j.due = time.Now().Add(interval)
+	}
+	return j.found[entity], j.err
+}
+
+// knownEntities are entities that are not in the map but were known before.
+type knownEntities struct {
+	maps    *mapFile
+	journal journalEntities
+	ask     func(context.Context) (map[string]bool, error) // the journal's entities
+}
+
+// delay delays rows whose entity the map does not have and had lately: the file was probably cut
+// short, or is older than what runs elsewhere. Dead-lettering them would lose what a good map
+// cures.
+func (k *knownEntities) delay(ctx context.Context, b *batch) {
+	known := map[string]string{}
+	for i := range b.changes {
+		c := &b.changes[i]
+		if c.fault == nil || c.fault.Reason != invalidation.UnknownEntity {
+			continue
+		}
+		why, asked := known[c.row.Entity]
+		if !asked {
+			why = k.lately(ctx, c.row.Entity)
+			known[c.row.Entity] = why
+		}
+		if why != "" {
+			c.fault.Err = fmt.Errorf("%w of version %s, but %s", c.fault.Err, b.m.Version(), why)
+			c.known = true
+		}
+	}
+}
+
+// lately returns how an entity was known that is not in the map, or "".
+func (k *knownEntities) lately(ctx context.Context, entity string) string {
+	if version := k.maps.had(entity); version != "" {
+		return "the map of version " + version + " had it"
+	}
+	switch found, err := k.journal.has(ctx, entity, k.ask); {
+	case err != nil:
+		return "the journal could not be searched for it: " + err.Error()
+	case found:
+		return "rows of it were settled within the last day"
+	}
+	return ""
+}
+
+// vanishInterval is the time between two lines of what vanishes: where it is meant so, all rows of
+// an entity may do it.
+const vanishInterval = time.Hour
+
+// A vanishing counts parts of rows without any effect: that is not a fault, and may be a mistake
+// that otherwise stays unnoticed.
+type vanishing struct {
+	counts  *entityCounts
+	untold  int       // since the last line
+	due     time.Time // when the next line may come
+	example []any     // for that line, as the log's arguments
+}
+
+// note counts n of a row. It asks for the example once per log record.
+func (v *vanishing) note(c *change, n int, example func() []any) {
+	v.counts.add(c.row.Entity, n)
+	v.untold += n
+	if v.example == nil && !time.Now().Before(v.due) {
+		v.example = append([]any{"entity", c.row.Entity, "id", c.row.EntityID}, example()...)
+	}
+}
+
+// tell writes the line that is due, if there is one.
+func (v *vanishing) tell(log func(message string, args ...any), message, unit string) {
+	if v.example == nil {
+		return
+	}
+	log(message, append([]any{unit, v.untold}, v.example...)...)
+	v.untold, v.example, v.due = 0, nil, time.Now().Add(vanishInterval)
+}
+
+// vanished counts what rows do without any effect. Owned by the loop.
+type vanished struct {
+	log        *slog.Logger
+	dropped    vanishing // templates
+	undeclared vanishing // parameters
+}
+
+func newVanished(log *slog.Logger, maps *mapGauges) *vanished {
+	return &vanished{log: log, dropped: vanishing{counts: maps.dropped}, undeclared: vanishing{counts: maps.undeclared}}
+}
+
+// note counts the unused values of the rows of a batch that was just settled, and the templates
+// that made nothing of them. Faults are reported elsewhere, and a repeat was counted with its row.
+func (v *vanished) note(b *batch) {
+	for i := range b.changes {
+		c := &b.changes[i]
+		if c.fault != nil || c.away != nil || c.row.Repeated {
+			continue
+		}
+		if n := c.plan.Dropped; n > 0 {
+			v.dropped.note(c, n, func() []any { return b.droppedExample(c) })
+		}
+		if len(c.decoded.Params) == 0 {
+			continue
+		}
+		if names := b.m.Undeclared(c.decoded); len(names) > 0 {
+			v.undeclared.note(c, len(names), func() []any { return []any{"parameter", names[0]} })
+		}
+	}
+	v.dropped.tell(v.log.Info, "templates made nothing, since rows do not give an optional name", "templates")
+	v.undeclared.tell(v.log.Warn, "rows give parameters that the map does not declare for their entity, and they are ignored, see 'unstale map explain'", "parameters")
+}
+
+func (b *batch) droppedExample(c *change) []any {
+	d, _ := b.m.FirstDropped(c.decoded, b.answers)
+	args := []any{"template", d.Text, "absent", d.Param}
+	if d.Entity != c.row.Entity {
+		args = append(args, "as", d.Entity)
+	}
+	return args
 }

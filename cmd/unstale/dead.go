@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
+	"github.com/unstale/unstale/internal/history"
 	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/store"
@@ -246,4 +246,287 @@ func parseIDs(args []string) ([]uint64, error) {
 	}
 	slices.Sort(ids)
 	return slices.Compact(ids), nil
+}
+
+// A deadVerb does something with many dead letters.
+type deadVerb struct {
+	name, done           string
+	short, long, example string
+	run                  func(*store.Orders, context.Context, store.DeadQuery, func(total int)) ([]uint64, error)
+	corrects             bool // it can also correct one letter
+}
+
+// deadBulk is "unstale dead retry" and "unstale dead discard".
+type deadBulk struct {
+	deadFlags
+	verb     deadVerb
+	correct  deadCorrection
+	corrects bool // one letter, by doCorrect
+	all      bool
+	dryRun   bool
+}
+
+func newDeadBulk(p process, verb deadVerb) *cobra.Command {
+	b := &deadBulk{verb: verb}
+	cmd := &cobra.Command{
+		Use: verb.name + " [ID...]", Short: verb.short, Long: verb.long, Example: verb.example,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := b.choose(cmd, args); err != nil {
+				return err
+			}
+			do := b.do
+			if b.corrects {
+				do = b.doCorrect
+			}
+			return b.with(cmd.Context(), func(s *session.Sessions) error { return do(cmd.Context(), p, s) })
+		},
+	}
+	flags := cmd.Flags()
+	b.add(flags)
+	flags.BoolVar(&b.all, "all", false, "all dead letters")
+	flags.BoolVar(&b.dryRun, "dry-run", false, "count, do nothing")
+	perCall := append([]string{"all", "dry-run", "json"}, filterFlags...)
+	if verb.corrects {
+		b.correct.add(cmd, &b.deadFlags)
+		perCall = append(perCall, correctFlags...)
+	}
+	showEnv(flags, perCall...)
+	return cmd
+}
+
+// choose refuses a call that does not select letters.
+func (b *deadBulk) choose(cmd *cobra.Command, args []string) error {
+	if err := b.check(cmd.Flags()); err != nil {
+		return err
+	}
+	ids, err := parseIDs(args)
+	if err != nil {
+		return err
+	}
+	b.query.IDs = ids
+	if b.verb.corrects {
+		if b.corrects, err = b.correct.wanted(cmd, ids); err != nil {
+			return err
+		}
+	}
+	switch filtered := b.filtered(cmd.Flags()); {
+	case b.corrects && (b.all || filtered):
+		return usageError{errors.New("--set-entity and --set-params correct one dead letter; give its id alone")}
+	case b.all && (len(ids) > 0 || filtered):
+		return usageError{errors.New("--all and a choice; give one of them")}
+	case !b.all && len(ids) == 0 && !filtered:
+		return usageError{errors.New("which ones? give ids, a filter such as --reason unknown_entity, or --all")}
+	}
+	return nil
+}
+
+func (b *deadBulk) do(ctx context.Context, p process, s *session.Sessions) error {
+	var done []uint64
+	var err error
+	if b.dryRun {
+		return b.count(ctx, p, s)
+	}
+	said := time.Now()
+	done, err = b.verb.run(store.NewOrders(s), ctx, b.query, func(total int) {
+		if time.Since(said) >= progressInterval {
+			said = time.Now()
+			fmt.Fprintf(p.Err, "%s %d\n", b.verb.done, total)
+		}
+	})
+	b.report(p, len(done)) // what was done is told in any case
+	if err != nil {
+		return err
+	}
+	return b.missing(done)
+}
+
+// count prints how many letters there are.
+func (b *deadBulk) count(ctx context.Context, p process, s *session.Sessions) error {
+	n, _, err := store.NewOrders(s).CountDead(ctx, b.query)
+	if err != nil {
+		return err
+	}
+	if b.report(p, n); n == len(b.query.IDs) {
+		return nil
+	}
+	letters, err := store.NewOrders(s).DeadLetters(ctx, store.DeadQuery{IDs: b.query.IDs}, len(b.query.IDs))
+	if err != nil || len(b.query.IDs) == 0 {
+		return err
+	}
+	var there []uint64
+	for i := range letters {
+		there = append(there, letters[i].ID)
+	}
+	return b.missing(there)
+}
+
+// report prints how many letters it was done to. A write error is reported at the end, and does not
+// fail the action.
+func (b *deadBulk) report(p process, n int) {
+	if b.json {
+		_ = output.JSON(p.Out, map[string]any{"dry_run": b.dryRun, b.verb.done: n})
+		return
+	}
+	would := ""
+	if b.dryRun {
+		would = "would have "
+	}
+	fmt.Fprintf(p.Out, "%s%s %s\n", would, b.verb.done, count(n, "dead letter"))
+}
+
+// missing returns an error about requested IDs that do not exist, or that the filter leaves out.
+func (b *deadBulk) missing(done []uint64) error {
+	var missing []uint64
+	for _, id := range b.query.IDs {
+		if !slices.Contains(done, id) {
+			missing = append(missing, id)
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("there is no such dead letter: %d", missing)
+	}
+	return nil
+}
+
+// deadCorrection is "unstale dead retry ID --set-entity ... --set-params ...".
+type deadCorrection struct {
+	entity, params string
+	setParams      bool
+	mapFile        string
+}
+
+// correctFlags are the flags of a correction, which belong to one call.
+var correctFlags = []string{"set-entity", "set-params"}
+
+func (c *deadCorrection) add(cmd *cobra.Command, f *deadFlags) {
+	flags := cmd.Flags()
+	flags.StringVar(&c.entity, "set-entity", "", "of one dead letter: put it back with this entity, if the map takes it")
+	flags.StringVar(&c.params, "set-params", "", "of one dead letter: put it back with these parameters, a JSON object, kept byte for byte")
+	flags.StringVar(&c.mapFile, "map", "mapping.yaml", "file of the workers' map, for --set-entity and --set-params")
+	f.addLookups(flags)
+}
+
+// wanted reports whether the call corrects, and refuses one that corrects other than one letter.
+func (c *deadCorrection) wanted(cmd *cobra.Command, ids []uint64) (bool, error) {
+	if !slices.ContainsFunc(correctFlags, func(name string) bool { return cmd.Flags().Changed(name) }) {
+		return false, nil
+	}
+	c.setParams = cmd.Flags().Changed("set-params")
+	if err := refuseEmpty(cmd.Flags(), correctFlags...); err != nil {
+		return true, err
+	}
+	if len(ids) != 1 {
+		return true, usageError{errors.New("--set-entity and --set-params correct one dead letter; give its id alone")}
+	}
+	return true, nil
+}
+
+// A judgement is the result of the map for a row: what it invalidates, or why it is refused.
+type judgement struct {
+	Entity  string       `json:"entity"`
+	ID      string       `json:"id"`
+	Params  *string      `json:"params"` // exact
+	Expands *explanation `json:"expands,omitempty"`
+	Refused string       `json:"refused,omitempty"`
+}
+
+func (b *deadBulk) doCorrect(ctx context.Context, p process, s *session.Sessions) error {
+	m, err := loadMap(p, b.correct.mapFile)
+	if err != nil {
+		return mapError(err)
+	}
+	if err := b.correct.checkMap(ctx, p, s, m); err != nil {
+		return err
+	}
+	orders := store.NewOrders(s)
+	letters, err := orders.DeadLetters(ctx, b.query, 1)
+	if err != nil {
+		return err
+	}
+	if len(letters) == 0 {
+		return b.missing(nil)
+	}
+	c := store.Correction{Letter: letters[0], Entity: letters[0].Entity, Params: letters[0].Params}
+	if b.correct.entity != "" {
+		c.Entity = b.correct.entity
+	}
+	if b.correct.setParams {
+		c.Params = &b.correct.params
+	}
+	before, _ := judgeRow(ctx, s, m, c.Letter.Entity, c.Letter.EntityID, c.Letter.Params)
+	after, refused := judgeRow(ctx, s, m, c.Entity, c.Letter.EntityID, c.Params)
+	if refused == nil && !b.dryRun {
+		if err := orders.RetryCorrected(ctx, c); err != nil {
+			return err
+		}
+	}
+	b.reportCorrection(p, before, after, refused == nil)
+	if refused != nil {
+		return fmt.Errorf("nothing was done: map %s refuses the row as corrected: %w; correct --set-entity or --set-params, or the map; "+
+			"`unstale map explain` tries a row", m.Version(), refused)
+	}
+	return nil
+}
+
+// checkMap refuses a map that no worker uses, since its result would mean nothing.
+func (c *deadCorrection) checkMap(ctx context.Context, p process, s *session.Sessions, m *invalidation.Map) error {
+	workers, err := store.NewWorkers(s).Workers(ctx)
+	var versions []string
+	for i := range workers {
+		if v := workers[i].MapVersion; workers[i].Lives() && !slices.Contains(versions, v) {
+			versions = append(versions, v)
+		}
+	}
+	switch {
+	case err != nil:
+		fmt.Fprintf(p.Err, "whether the workers use this map is unknown: %v\n", err)
+	case len(versions) == 0:
+		fmt.Fprintln(p.Err, "whether the workers use this map is unknown: none runs")
+	case !slices.Contains(versions, m.Version()):
+		return fmt.Errorf("nothing was done: %s is version %s of the map, and the workers use %v; give the file that they read with --map, or wait until they have loaded this one",
+			c.mapFile, m.Version(), versions)
+	}
+	return nil
+}
+
+// judgeRow asks the map.
+func judgeRow(ctx context.Context, s *session.Sessions, m *invalidation.Map, entity, id string, params *string) (judgement, error) {
+	j := judgement{Entity: entity, ID: id, Params: params}
+	plan, row, err := history.ExpandTexts(ctx, s, m, entity, id, params)
+	if err != nil {
+		j.Refused = err.Error()
+		return j, err
+	}
+	j.Expands = explain(m, row, plan)
+	return j, nil
+}
+
+func (b *deadBulk) reportCorrection(p process, before, after judgement, fits bool) {
+	done := 0
+	if fits {
+		done = 1
+	}
+	if b.json {
+		// as report
+		_ = output.JSON(p.Out, map[string]any{"dry_run": b.dryRun, b.verb.done: done, "before": before, "after": after})
+		return
+	}
+	for _, side := range []struct {
+		name string
+		judgement
+	}{{"before", before}, {"after", after}} {
+		params := ""
+		if side.Params != nil {
+			params = printable(*side.Params)
+		}
+		fmt.Fprintf(p.Out, "%-8s %s %s %s\n", side.name, printable(side.Entity), printable(side.ID), params)
+		if side.Expands == nil {
+			fmt.Fprintf(p.Out, "%-8s %s\n", "refused", printable(side.Refused))
+			continue
+		}
+		side.Expands.print(p)
+	}
+	if fits {
+		b.report(p, done)
+	}
 }

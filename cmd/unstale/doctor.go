@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,13 +11,13 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
 	"github.com/unstale/unstale/internal/capture"
 	"github.com/unstale/unstale/internal/doctor"
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/near"
 	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/session"
+	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/worker"
 )
 
@@ -326,4 +327,89 @@ func printLines(p process, name, text string) {
 		fmt.Fprintf(p.Out, "%8s  %-4s  %s\n", "", name, printable(strings.TrimRight(line, "\n")))
 		name = ""
 	}
+}
+
+// review implements "unstale doctor --keys".
+func (d *doctorCommand) review(ctx context.Context, p process) error {
+	switch {
+	case d.sample < 1:
+		return usageError{fmt.Errorf("--sample %d: must be at least 1", d.sample)}
+	case d.json && d.markdown:
+		return usageError{errors.New("--json and --markdown: give one of them")}
+	case len(d.checks) > 0:
+		return usageError{errors.New("--check and --keys: give one of them")}
+	}
+	url := cmp.Or(d.auditRedis, d.redis.url)
+	if url.text == "" {
+		return usageError{errors.New("no Redis given; set --redis-url or --audit-redis-url")}
+	}
+	m, err := loadMap(p, d.mapFile)
+	var faults invalidation.Faults
+	if errors.As(err, &faults) {
+		return mapError(err)
+	}
+	k, user, err := d.openRedis(url)
+	if err != nil {
+		return err
+	}
+	r := doctor.NewReview(m, err) // without a file there is none, which the report says
+	r.User, r.NoNames = user, d.noNames
+	walked, failed := k.Contents.Walk(ctx, d.sample, r.Note)
+	report := r.Report(walked, failed)
+	if err := errors.Join(d.printReview(p, report), k.Close()); err != nil {
+		return err
+	}
+	if failed != nil {
+		return fmt.Errorf("the review covers what was seen before: %w", failed)
+	}
+	return d.verdict(doctor.Worst(report.Findings))
+}
+
+func (d *doctorCommand) printReview(p process, r *doctor.ReviewReport) error {
+	switch {
+	case d.json:
+		return output.JSON(p.Out, r)
+	case d.markdown:
+		return r.Markdown(p.Out)
+	}
+	return r.Text(p.Out)
+}
+
+// proof implements "unstale doctor --prove".
+func (d *doctorCommand) proof(ctx context.Context, p process) (err error) {
+	if d.keys || len(d.checks) > 0 {
+		return usageError{errors.New("--prove cannot be combined with --keys or --check")}
+	}
+	d.redis.timeout = max(d.redis.timeout, doctorPatience)
+	config, err := d.mysql.config()
+	if err != nil {
+		return err
+	}
+	options, err := d.redis.options()
+	if err != nil {
+		return err
+	}
+	exam, closeAll, err := d.exam(p)
+	defer func() { err = errors.Join(err, closeAll()) }()
+	if err != nil {
+		return err
+	}
+	r, failed := doctor.Prove(ctx, config, exam, options)
+	if r.MySQL == "" {
+		return failed
+	}
+	if d.json {
+		err = output.JSON(p.Out, struct {
+			Unstale string `json:"unstale"`
+			doctor.ProofReport
+		}{versionText(), r})
+	} else {
+		fmt.Fprintf(p.Out, "unstale %s on %s and %s\n", versionText(), r.MySQL, r.Redis)
+		doctor.Sort(r.Findings)
+		err = d.print(p, r.Findings)
+	}
+	if err = errors.Join(err, failed); err != nil {
+		return err
+	}
+	return d.verdict(r.Worst)
 }

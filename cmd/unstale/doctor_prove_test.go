@@ -200,12 +200,15 @@ func TestDoctorProveTwice(t *testing.T) {
 // An account that may only use the names under "What it touches" of the page lacks nothing.
 func TestDoctorProveTouchesWhatThePageSays(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../docs/verify-your-server.md")
+	page, err := os.ReadFile("../../docs/doctor.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, section, _ := strings.Cut(string(page), "\n## What it touches\n")
-	section, _, _ = strings.Cut(section, "\n## ")
+	_, section, found := strings.Cut(string(page), "\n### What it touches\n")
+	section, _, ended := strings.Cut(section, "\n##")
+	if !found || !ended {
+		t.Fatal("docs/doctor.md does not have the section")
+	}
 	rules := []string{"on", ">hush", "+@all", "&*", "~" + protocol.LeasePrefix + "*", "~" + protocol.HoldPrefix + "*"}
 	for _, name := range regexp.MustCompile("`(unstale[-:][^`]*)`").FindAllStringSubmatch(section, -1) {
 		pattern := strings.Replace(name[1], "{NAME}", "{*}", 1)

@@ -4,15 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
 	"github.com/unstale/unstale/internal/history"
+	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/output"
+	"github.com/unstale/unstale/protocol"
 )
 
 // historyCommand is "unstale history".
@@ -141,4 +144,262 @@ func (h *historyCommand) run(ctx context.Context, p process) error {
 	}
 	h.print(p, all)
 	return nil
+}
+
+// evicted describes which processes evicted the keys of the row.
+func evicted(s *history.Settlement) string {
+	if len(s.EvictedBy) == 0 {
+		return " (which of them evicted it is unknown: " + printable(s.EvictedUnknown) + ")"
+	}
+	var names []string
+	for i, e := range s.EvictedBy {
+		if i == shownNames {
+			names = append(names, fmt.Sprintf("%d more; see --json", len(s.EvictedBy)-i))
+			break
+		}
+		name := printable(e.Process)
+		if e.Messages < s.Messages {
+			name += fmt.Sprintf(", %d of %d messages", e.Messages, s.Messages)
+		}
+		names = append(names, name)
+	}
+	text := " (reported as evicted by "
+	if s.Least {
+		text += "at least "
+	}
+	return text + strings.Join(names, " and ") + "; whether others evicted it is unknown)"
+}
+
+// printUnreported prints the messages that processes have received and not reported.
+func printUnreported(p process, unreported map[string]uint64) {
+	for _, process := range slices.Sorted(maps.Keys(unreported)) {
+		fmt.Fprintf(p.Out, "note: %s did not report %s that it received, possibly of these rows\n", printable(process), count(unreported[process], "message"))
+	}
+}
+
+var errNoRedisURL = errors.New("no --redis-url is given")
+
+func (h *historyCommand) withRedis(ask func(*keyspace.Contents) error) error {
+	if h.redis.url.text == "" {
+		return errNoRedisURL
+	}
+	options, err := h.redis.options()
+	if err != nil {
+		return err
+	}
+	redis, err := keyspace.Open(options)
+	if err != nil {
+		return err
+	}
+	return errors.Join(ask(redis.Contents), redis.Close())
+}
+
+func printNow(p process, n *history.Now) {
+	text := "not in Redis"
+	switch {
+	case n.InRedis == nil:
+		text = "unknown: " + n.Unknown
+	case *n.InRedis && n.BornAt == nil:
+		text = "in Redis, since when is unknown: it is not an entry of package cache"
+	case *n.InRedis:
+		text = "in Redis, an entry with the lease time " + n.BornAt.Format(time.RFC3339Nano)
+	}
+	fmt.Fprintf(p.Out, "now: %s\n", printable(text))
+}
+
+func (h *historyCommand) print(p process, all *history.Past) {
+	switch {
+	case len(all.Found) == 0 && all.Since == nil:
+		fmt.Fprintln(p.Out, "nothing: the journal is empty")
+	case len(all.Found) == 0:
+		fmt.Fprintf(p.Out, "nothing; the journal begins at %s\n", all.Since.Format(time.RFC3339))
+	case all.More:
+		fmt.Fprintln(p.Out, "older ones are left out; see --limit and --since")
+	}
+	stale := all.Stale
+	for i := range all.Found {
+		stale = printStale(p, stale, all.Found[i].SettledAt)
+		h.printOne(p, &all.Found[i])
+	}
+	printStale(p, stale, time.Time{})
+	printUnreported(p, all.Unreported)
+	for _, id := range all.Damaged {
+		fmt.Fprintf(p.Out, "batch %d of the journal cannot be read, and may have more\n", id)
+	}
+	for _, text := range all.Untold {
+		fmt.Fprintf(p.Out, "note: %s\n", printable(text))
+	}
+	for _, w := range all.Waits {
+		printWhereabout(p, w)
+	}
+	if all.Now != nil {
+		printReads(p, all.Reads)
+		printNow(p, all.Now)
+	}
+	if h.query.Key != "" && len(all.Found) == 0 {
+		fmt.Fprintln(p.Out, "unknown: whether Redis evicted or expired the key, whether it was a member of a cleared set, and deletes by others")
+	}
+	if a := all.Answer; a != nil {
+		fmt.Fprintf(p.Out, "answer: %s\n", a.Text)
+		for _, next := range a.Next {
+			fmt.Fprintf(p.Out, "next: %s\n", next)
+		}
+	}
+}
+
+func (h *historyCommand) printOne(p process, s *history.Settlement) {
+	what := fmt.Sprintf("row %d", s.Row)
+	switch {
+	case s.Sweep != 0:
+		what = fmt.Sprintf("sweep %d", s.Sweep)
+	case s.Row == 0:
+		what = "scheduled by the application"
+	}
+	if s.Entity != "" {
+		what += "  " + printable(s.Entity) + " " + printable(s.EntityID)
+	}
+	fmt.Fprintf(p.Out, "%s  batch %d  %s  worker %s  map %s\n", s.SettledAt.Format(time.RFC3339Nano), s.Batch, what, printable(s.Worker), s.MapVersion)
+	if s.Sweep == 0 {
+		fmt.Fprintf(p.Out, "  journey  %s\n", timeline(s))
+	}
+	if s.Partial {
+		fmt.Fprintln(p.Out, "  partial  a lookup failed: these names need none, the rest was not unlinked then")
+	}
+	if s.Trace != "" {
+		fmt.Fprintf(p.Out, "  trace    %s\n", printable(s.Trace))
+	}
+	keys, tags := withoutStamps(h.reaching(s.Keys))
+	printList(p, "key", keys)
+	printList(p, "stamp", tags)
+	printList(p, "pattern", h.matching(s.Patterns))
+	printList(p, "set", h.reaching(s.Sets))
+}
+
+// timeline returns the timeline of a row, each step relative to when the row was written.
+func timeline(s *history.Settlement) string {
+	if s.WrittenAt == nil {
+		return "unknown: a worker of an older version settled it"
+	}
+	step := func(what string, at *time.Time) string {
+		if at == nil {
+			return what + " unknown"
+		}
+		return what + " +" + at.Sub(*s.WrittenAt).Round(time.Microsecond).String()
+	}
+	published := "nothing published"
+	if s.PublishedAt != nil {
+		published = step("published", s.PublishedAt) + " to "
+		if s.Receivers == nil {
+			published += "an unknown number of receivers"
+		} else {
+			published += count(*s.Receivers, "receiver")
+		}
+		if s.MayBeEvicted() {
+			published += evicted(s)
+		}
+	}
+	return strings.Join([]string{"written " + s.WrittenAt.Format(time.RFC3339Nano), step("claimed", s.ClaimedAt), step("unlinked", s.UnlinkedAt),
+		published, step("settled", &s.SettledAt)}, ", ")
+}
+
+// reaching leaves out what did not unlink the key that was asked for: a row may have thousands.
+func (h *historyCommand) reaching(names []string) []string {
+	if h.query.Key == "" {
+		return names
+	}
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name != h.query.Key })
+}
+
+func (h *historyCommand) matching(patterns []string) []string {
+	if h.query.Key == "" {
+		return patterns
+	}
+	return slices.DeleteFunc(slices.Clone(patterns), func(pattern string) bool {
+		glob, err := protocol.CompileGlob(pattern)
+		return err != nil || !glob.Match(h.query.Key)
+	})
+}
+
+func printWhereabout(p process, w history.Whereabout) {
+	text := fmt.Sprintf("now: row %d ", w.Row)
+	if w.Row == 0 {
+		text = "now: a scheduled row "
+	}
+	switch w.Where {
+	case "delayed":
+		text += "is delayed until " + w.DueAt.Format(time.RFC3339)
+	case "dead":
+		text += "is a dead letter, see unstale dead list"
+	default:
+		text += "waits in cache_outbox"
+	}
+	for _, more := range []string{w.Reason, w.Error} {
+		if more != "" {
+			text += ": " + printable(more)
+		}
+	}
+	fmt.Fprintln(p.Out, text)
+}
+
+// shownNames is how many keys, patterns or sets of a row are listed for people; --json lists all.
+const shownNames = 10
+
+func printList(p process, name string, list []string) {
+	for i, text := range list {
+		if i == shownNames {
+			fmt.Fprintf(p.Out, "  %-8s and %d more; see --json\n", name, len(list)-i)
+			return
+		}
+		fmt.Fprintln(p.Out, strings.TrimRight(fmt.Sprintf("  %-8s %s", name, printable(text)), " "))
+	}
+}
+
+// printStale prints the stale entries that were found before a time, and returns the others. The
+// zero time is after all.
+func printStale(p process, list []history.Stale, before time.Time) []history.Stale {
+	for len(list) > 0 && (before.IsZero() || list[0].FoundAt.Before(before)) {
+		s := list[0]
+		list = list[1:]
+		what := "stored during a hold"
+		if s.LeasedAt != nil && s.LeasedAt.Before(s.UnlinkedAt) {
+			what = fmt.Sprintf("leased %s before the UNLINK", s.UnlinkedAt.Sub(*s.LeasedAt))
+		}
+		end := "not unlinked"
+		if s.Repaired {
+			end = "unlinked again"
+		}
+		fmt.Fprintf(p.Out, "%s  stale entry  row %d  worker %s: %s, %s\n", s.FoundAt.Format(time.RFC3339Nano), s.Row, printable(s.Worker), what, end)
+	}
+	return list
+}
+
+// newTrace returns "unstale history --row" under the name that an operator with an ID looks for.
+func newTrace(p process) *cobra.Command {
+	h := &historyCommand{}
+	cmd := &cobra.Command{
+		Use:   "trace ID",
+		Short: "Show the timeline of a row",
+		Long: `Show the timeline of the row with this ID in cache_outbox: when it was written, claimed, unlinked,
+published (with the number of receivers) and settled. The output also has processes that report to
+have evicted its keys, if there is a Redis to ask, and where the row is now. "partial" marks names of
+a row whose lookup had failed. The same as "unstale history --row ID", in text and in JSON.`,
+		Example: `  unstale trace 1234
+  unstale trace 1234 --json`,
+		Args: exactArgs("ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := strconv.ParseUint(args[0], 10, 64)
+			if err != nil || id == 0 {
+				return usageError{fmt.Errorf("%q is not an ID: must be that of a row in cache_outbox, for example 1234", args[0])}
+			}
+			h.query.Row = id
+			if err := errors.Join(refuseEmpty(cmd.Flags(), "since"), h.check()); err != nil {
+				return err
+			}
+			return h.run(cmd.Context(), p)
+		},
+	}
+	h.redis.add(cmd.Flags())
+	h.addCommon(cmd.Flags())
+	showEnv(cmd.Flags(), "since", "limit", "json")
+	return cmd
 }

@@ -1,13 +1,17 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 
-	"golang.org/x/term"
-
+	"github.com/spf13/pflag"
 	"github.com/unstale/unstale/internal/output"
+	"github.com/unstale/unstale/internal/session"
+	"github.com/unstale/unstale/internal/store"
+	"golang.org/x/term"
 )
 
 // onTerminal reports whether what is printed goes to a terminal.
@@ -34,6 +38,55 @@ func count[N int | int64 | uint64](n N, singular string, plural ...string) strin
 func checkLimit(limit int) error {
 	if limit < 1 {
 		return usageError{fmt.Errorf("--limit %d: must be at least 1", limit)}
+	}
+	return nil
+}
+
+// A listing has the flags of a command that lists the first of many rows.
+type listing struct {
+	mysqlFlags
+	limit int
+	json  bool
+}
+
+// add adds its flags to the command's own.
+func (l *listing) add(flags *pflag.FlagSet, own ...string) {
+	l.mysqlFlags.add(flags)
+	flags.IntVar(&l.limit, "limit", 20, "at most this many")
+	flags.BoolVar(&l.json, "json", false, `print one JSON object; a count beyond 10000 is the text ">10000"`)
+	showEnv(flags, append(own, "limit", "json")...)
+}
+
+// show reads rows for a command, with how many there are in all, and prints them: as one object, or
+// a line each.
+func show[Row any](ctx context.Context, p process, l *listing, command string,
+	read func(context.Context, *session.Sessions) ([]Row, int, error),
+	object func(rows []Row, total any) any, line func(*Row) string, none string,
+) error {
+	if err := checkLimit(l.limit); err != nil {
+		return err
+	}
+	s, err := l.open(command)
+	if err != nil {
+		return err
+	}
+	rows, total, err := read(ctx, s)
+	if err = errors.Join(orSchema(ctx, s, err), s.Close()); err != nil {
+		return err
+	}
+	if l.json {
+		return output.JSON(p.Out, object(rows, bounded(total)))
+	}
+	for i := range rows {
+		fmt.Fprintln(p.Out, line(&rows[i]))
+	}
+	switch {
+	case total == 0:
+		fmt.Fprintln(p.Out, none)
+	case total > store.MaxExactCount:
+		fmt.Fprintf(p.Out, "and more, beyond %d in all; see --limit\n", store.MaxExactCount)
+	case total > len(rows):
+		fmt.Fprintf(p.Out, "and %d more; see --limit\n", total-len(rows))
 	}
 	return nil
 }

@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/session"
+	"github.com/unstale/unstale/internal/sleep"
 	"github.com/unstale/unstale/internal/status"
 	"github.com/unstale/unstale/internal/store"
 )
@@ -275,4 +275,329 @@ func printStatus(p process, s store.Status) {
 		line("workers", printable(text))
 	}
 	printWorkers(line, s.Workers)
+}
+
+// openBoard opens the Redis of the flags, if they name one. The function that it returns closes it.
+func (c *statusCommand) openBoard() (shut func() error, err error) {
+	if c.redis.url.text == "" {
+		return func() error { return nil }, nil
+	}
+	keyspace.SetClientLog(nil)
+	options, err := c.redis.options()
+	if err != nil {
+		return nil, err
+	}
+	k, err := keyspace.Open(options)
+	if err != nil {
+		return nil, err
+	}
+	c.space = k
+	return k.Close, nil
+}
+
+// The values of workers_in_redis.
+const (
+	redisRead       = "read"
+	redisNotGiven   = "not given"
+	redisUnreadable = "unreadable"
+)
+
+// workersInRedis returns one of these, and a line for people where they do not know all workers.
+func workersInRedis(s store.Status) (state, line string) {
+	switch {
+	case !s.AskedRedis:
+		return redisNotGiven, "as MySQL knows them; --redis-url adds the status that they publish in Redis, even while MySQL refuses writes"
+	case s.RedisError != nil:
+		return redisUnreadable, "as MySQL knows them; the status that they publish in Redis cannot be read: " + s.RedisError.Error()
+	}
+	return redisRead, ""
+}
+
+// windowNames are the names of the windows of store.Figures, as text and in JSON.
+var windowNames = []struct{ text, json string }{{"last hour", "1h"}, {"last 24 h", "24h"}, {"last 30 d", "30d"}}
+
+// printFigures prints a line for each window.
+func printFigures(line func(name string, value any, notes ...string), s store.Status) {
+	if err := s.FiguresError; err != nil {
+		line(windowNames[0].text, "unknown", printable(err.Error()))
+		return
+	}
+	for i := range s.Figures.Windows {
+		w := &s.Figures.Windows[i]
+		notes := w.InTime()
+		if s.Figures.Waiting.More {
+			notes = append(notes, fmt.Sprintf("less in fact: only %d of the rows that wait are counted", store.MaxWaiting))
+		}
+		if text := w.Entries(); text != "" {
+			notes = append(notes, text)
+		}
+		line(windowNames[i].text, count(int(w.Invalidations()), "invalidation"), notes...)
+	}
+}
+
+// A figuresObject is a window in JSON. Shares are null if there was nothing.
+type figuresObject struct {
+	Window        string   `json:"window"`
+	Invalidations uint64   `json:"invalidations"` // settled, and dead letters
+	Dead          uint64   `json:"dead"`
+	Within100ms   *float64 `json:"within_100ms"`
+	Within1s      *float64 `json:"within_1s"`
+	Within10s     *float64 `json:"within_10s"`
+	// rows that were late, dead or wait for longer
+	Missed100ms uint64 `json:"missed_100ms"`
+	Missed1s    uint64 `json:"missed_1s"`
+	Missed10s   uint64 `json:"missed_10s"`
+
+	Batches   uint64 `json:"batches"`
+	Sampled   uint64 `json:"batches_sampled"`
+	Checked   uint64 `json:"checked"`
+	WithEntry uint64 `json:"with_entry"`
+	Stale     uint64 `json:"stale"`
+	Absent    uint64 `json:"absent"`
+	Unknown   uint64 `json:"unknown"`
+	Repaired  uint64 `json:"repaired"`
+
+	PerEntry             *float64 `json:"stale_per_entry"`
+	PerEntryBelow        float64  `json:"stale_per_entry_below"` // with 95% confidence
+	PerInvalidation      *float64 `json:"stale_per_invalidation"`
+	PerInvalidationBelow float64  `json:"stale_per_invalidation_below"`
+
+	Shadows   uint64 `json:"shadow_reads"`
+	Confirmed uint64 `json:"shadow_reads_confirmed"`
+}
+
+// figuresObjects returns the windows, or null if they cannot be read.
+func figuresObjects(s store.Status) (list []figuresObject) {
+	for i := range s.Figures.Windows {
+		w := &s.Figures.Windows[i]
+		a, b, c := w.Within(store.Limits[0]), w.Within(store.Limits[1]), w.Within(store.Limits[2])
+		entry, invalidation := w.StalePerEntry(), w.StalePerInvalidation()
+		list = append(list, figuresObject{
+			Window: windowNames[i].json, Invalidations: w.Invalidations(), Dead: w.Dead,
+			Within100ms: number(a.Ratio()), Within1s: number(b.Ratio()), Within10s: number(c.Ratio()),
+			Missed100ms: a.All - a.In, Missed1s: b.All - b.In, Missed10s: c.All - c.In,
+			Batches: w.Batches, Sampled: w.Sampled, Checked: w.Checked, WithEntry: w.WithEntry, Stale: w.Stale,
+			Absent: w.Absent, Unknown: w.Unknown, Repaired: w.Repaired,
+			PerEntry: number(entry.Share), PerEntryBelow: entry.Below,
+			PerInvalidation: number(invalidation.Share), PerInvalidationBelow: invalidation.Below,
+			Shadows: w.Shadows, Confirmed: w.Confirmed,
+		})
+	}
+	return list
+}
+
+// number returns x, or nil if it is not a number.
+func number(x float64) *float64 {
+	if x != x {
+		return nil
+	}
+	return &x
+}
+
+// A sweepScan is a scan of the keyspace that is under way, in JSON.
+type sweepScan struct {
+	Worker      string   `json:"worker"`
+	Patterns    int      `json:"patterns"`
+	Scanned     int64    `json:"scanned"`
+	Total       *int64   `json:"total"` // null: not known
+	Unlinked    int64    `json:"unlinked"`
+	ForSeconds  float64  `json:"for_seconds"`
+	LeftSeconds *float64 `json:"left_seconds"` // null: not known
+}
+
+func sweepScanObject(p *store.SweepProgress) *sweepScan {
+	if p == nil {
+		return nil
+	}
+	out := &sweepScan{Worker: p.Worker, Patterns: p.Patterns, Scanned: p.Scanned, Unlinked: p.Unlinked, ForSeconds: p.For().Seconds()}
+	if p.Total > 0 {
+		out.Total = &p.Total
+	}
+	out.LeftSeconds = leftSeconds(p)
+	return out
+}
+
+func leftSeconds(p *store.SweepProgress) *float64 {
+	left, ok := p.Left()
+	if !ok {
+		return nil
+	}
+	seconds := left.Seconds()
+	return &seconds
+}
+
+// sweepSets are index sets that are being taken, in JSON.
+type sweepSets struct {
+	Worker      string   `json:"worker"`
+	Taken       int64    `json:"taken"`
+	Total       int64    `json:"total"`    // taken and waiting; 0: not known
+	Unlinked    int64    `json:"unlinked"` // members
+	ForSeconds  float64  `json:"for_seconds"`
+	LeftSeconds *float64 `json:"left_seconds"` // null: not known
+}
+
+func sweepSetsObject(p *store.SweepProgress) *sweepSets {
+	if p == nil {
+		return nil
+	}
+	return &sweepSets{
+		Worker: p.Worker, Taken: p.Scanned, Total: p.Total, Unlinked: p.Unlinked,
+		ForSeconds: p.For().Seconds(), LeftSeconds: leftSeconds(p),
+	}
+}
+
+// sweepScanText says the same in a line.
+func sweepScanText(p *store.SweepProgress) string {
+	text := count(p.Scanned, "name") + " scanned"
+	if p.Total > 0 {
+		text = fmt.Sprintf("%d of %s scanned", p.Scanned, count(p.Total, "name"))
+	}
+	text += fmt.Sprintf(" for %s in %s, %d unlinked", count(p.Patterns, "pattern"), p.For().Round(time.Second), p.Unlinked)
+	if p.Kind == store.SweepSet {
+		text = count(p.Scanned, "index set") + " taken"
+		if p.Total > 0 {
+			text = fmt.Sprintf("%d of %s taken", p.Scanned, count(p.Total, "index set"))
+		}
+		text += fmt.Sprintf(" in %s, %s unlinked", p.For().Round(time.Second), count(p.Unlinked, "member"))
+	}
+	if left, ok := p.Left(); ok {
+		text += fmt.Sprintf(", about %s left", left.Round(time.Second))
+	}
+	return text + ", by worker " + p.Worker
+}
+
+// printVerdict prints whether anything is stale: the first line, and one for each other cause.
+func printVerdict(p process, v status.Verdict) {
+	fmt.Fprintln(p.Out, printable(v.String()))
+	for _, line := range v.Others() {
+		fmt.Fprintln(p.Out, printable(line))
+	}
+}
+
+// shownWorkers is how many workers are listed for people; --json lists all.
+const shownWorkers = 10
+
+// printWorkers lists the workers that live.
+func printWorkers(line func(name string, value any, notes ...string), all []store.WorkerNote) {
+	shown := 0
+	for i := range all {
+		w := &all[i]
+		if !w.Lives() {
+			continue
+		}
+		if shown++; shown > shownWorkers {
+			line("worker", "and more; see --json")
+			return
+		}
+		line("worker", printable(w.Name), w.State+" for "+w.For.Round(time.Second).String(), "map "+w.MapVersion, "heard "+w.Silent.Round(100*time.Millisecond).String()+" ago")
+	}
+}
+
+// A verdictObject is the overall status in JSON.
+type verdictObject struct {
+	Verdict string        `json:"verdict"` // fresh, stale or unknown
+	Says    string        `json:"says"`    // the first line
+	At      time.Time     `json:"at"`      // the database's clock
+	Causes  []causeObject `json:"causes"`
+}
+
+// A causeObject is one cause. Its level is the overall status that it alone would lead to.
+type causeObject struct {
+	Cause string     `json:"cause"`
+	Level string     `json:"level"`
+	Since *time.Time `json:"since"` // null: not known
+	What  string     `json:"what"`
+	Cure  string     `json:"cure"`
+}
+
+func newVerdictObject(v status.Verdict) verdictObject {
+	out := verdictObject{v.Level.String(), v.String(), v.At, make([]causeObject, len(v.Causes))}
+	for i, c := range v.Causes {
+		out.Causes[i] = causeObject{Cause: c.Name, Level: c.Level.String(), What: c.What, Cure: c.Cure}
+		if !c.Since.IsZero() {
+			out.Causes[i].Since = &v.Causes[i].Since
+		}
+	}
+	return out
+}
+
+// A workerObject is the status record of a worker of the last day, in JSON.
+type workerObject struct {
+	Name          string  `json:"name"`
+	State         string  `json:"state"`
+	Error         string  `json:"error,omitempty"`
+	ForSeconds    float64 `json:"for_seconds"`
+	SilentSeconds float64 `json:"silent_seconds"`
+	// null: it has never found the outbox without rows to claim
+	Drained    *float64 `json:"drained_seconds_ago"`
+	MapVersion string   `json:"map_version"`
+	MapError   string   `json:"map_error,omitempty"`
+	MapWarning string   `json:"map_warning,omitempty"`
+	// held or behind: why rows make no progress
+	Stalled    string   `json:"stalled,omitempty"`
+	StallError string   `json:"stall_error,omitempty"`   // which rows, and what to do
+	Heavy      *float64 `json:"heavy_seconds,omitempty"` // since it has heavy rows to process
+}
+
+func workerObjects(all []store.WorkerNote) []workerObject {
+	out := make([]workerObject, len(all))
+	for i := range all {
+		w := &all[i]
+		out[i] = workerObject{w.Name, w.State, w.Error, w.For.Seconds(), w.Silent.Seconds(), nil, w.MapVersion, w.MapError, w.MapWarning, w.Stalled, w.StallError, nil}
+		if w.Drained != nil {
+			ago := w.Drained.Seconds()
+			out[i].Drained = &ago
+		}
+		if w.Heavy != nil {
+			lasts := w.Heavy.Seconds()
+			out[i].Heavy = &lasts
+		}
+	}
+	return out
+}
+
+// drawAgain puts the cursor of a terminal into the corner and clears the rest.
+const drawAgain = "\x1b[H\x1b[2J"
+
+// watching looks repeatedly until ctx ends. An error means unknown, and it continues: an operator
+// may be watching an outage of MySQL.
+func (c *statusCommand) watching(ctx context.Context, p process, s *session.Sessions) error {
+	p.Stop.set(stopDone)
+	page := !c.json && onTerminal(p.Out)
+	for {
+		st, v, err := c.looker.Look(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err := c.show(p, st, v, orSchema(ctx, s, err), page); err != nil {
+			return err
+		}
+		if sleep.For(ctx, c.watch) != nil {
+			return nil
+		}
+	}
+}
+
+// show writes one look.
+func (c *statusCommand) show(p process, st store.Status, v status.Verdict, failed error, page bool) error {
+	now := time.Now().UTC()
+	if failed != nil {
+		v = status.Unread(failed)
+	}
+	var err error
+	switch {
+	case c.json && failed != nil:
+		return output.JSONLine(p.Out, newVerdictObject(v))
+	case c.json:
+		return output.JSONLine(p.Out, statusObject(st, v))
+	case page:
+		fmt.Fprint(p.Out, drawAgain)
+		printVerdict(p, v)
+		if failed == nil {
+			printStatus(p, st)
+		}
+	default:
+		_, err = fmt.Fprintf(p.Out, "%s  %s\n", now.Format(time.RFC3339), printable(v.String()))
+	}
+	return err
 }

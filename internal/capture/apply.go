@@ -5,7 +5,10 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/unstale/unstale/internal/mysqlerr"
 	"github.com/unstale/unstale/internal/schema"
@@ -165,4 +168,62 @@ func explained(err error, change Change, definer Account) error {
 		return fmt.Errorf("%w; GRANT TRIGGER ON %s to this account", err, quote(change.Table()))
 	}
 	return err
+}
+
+// Statements returns the statements that create all wanted triggers in a database without any, in
+// [SQLMode].
+func (c *Capturer) Statements(ctx context.Context) ([]string, error) {
+	wanted, definer, err := c.look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	for _, change := range compare(wanted.Triggers, nil, definer, nil) {
+		all = append(all, change.Want.SQL(change.Create, definer))
+	}
+	return all, nil
+}
+
+// Script returns statements in the format of the mysql client.
+func Script(statements []string) string {
+	delimiter := "$$"
+	for slices.ContainsFunc(statements, func(s string) bool { return strings.Contains(s, delimiter) }) {
+		delimiter += "$"
+	}
+	var b strings.Builder
+	b.WriteString("-- Triggers keep the sql_mode that they are made in: what is too long must fail, and not be cut.\n")
+	b.WriteString("SET @unstale_sql_mode = @@SESSION.sql_mode, SESSION sql_mode = '" + SQLMode + "', SESSION lock_wait_timeout = 1;\n")
+	b.WriteString("SET NAMES utf8mb4;\nDELIMITER " + delimiter + "\n")
+	for _, s := range statements {
+		b.WriteString("\n" + s + delimiter + "\n")
+	}
+	b.WriteString("\nDELIMITER ;\nSET SESSION sql_mode = @unstale_sql_mode;\n")
+	return b.String()
+}
+
+// WriteMetrics writes the result of a comparison of the triggers with the map, in the Prometheus
+// text format.
+func WriteMetrics(w io.Writer, differences int, at time.Time) error {
+	_, err := fmt.Fprintf(w, `# HELP unstale_capture_differences Triggers that differ from the map or cannot be seen, and definers that lack a privilege.
+# TYPE unstale_capture_differences gauge
+unstale_capture_differences %d
+# HELP unstale_capture_compared_at_seconds Unix time of the comparison.
+# TYPE unstale_capture_compared_at_seconds gauge
+unstale_capture_compared_at_seconds %d
+`, differences, at.Unix())
+	return err
+}
+
+// Differences returns how many triggers differ from the map or cannot be seen. An error of Examine
+// counts as one more.
+func Differences(changes []Change, err error) (n int) {
+	for _, change := range changes {
+		if change.State != InPlace {
+			n++
+		}
+	}
+	if err != nil {
+		n++
+	}
+	return n
 }

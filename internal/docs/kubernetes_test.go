@@ -14,9 +14,9 @@ import (
 	"github.com/unstale/unstale/internal/testenv"
 )
 
-const kubernetesPage = "docs/kubernetes.md"
+const manifestFile = "deploy/kubernetes.yaml"
 
-// A container is one of the manifest on docs/kubernetes.md.
+// A container is one of manifestFile.
 type container struct {
 	Args []string
 	Env  []struct {
@@ -67,7 +67,7 @@ func testKubernetes(t *testing.T, program string) {
 			}
 		}
 	}
-	for _, document := range strings.Split(onlyBlock(t, kubernetesPage, "yaml", "kind: Deployment").text, "\n---\n") {
+	for _, document := range strings.Split(read(t, manifestFile), "\n---\n") {
 		if strings.Contains(document, "\nkind: Deployment\n") {
 			if err := yaml.Unmarshal([]byte(document), &deployment); err != nil {
 				t.Fatal(err)

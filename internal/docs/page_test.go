@@ -218,7 +218,7 @@ func TestOutages(t *testing.T) {
 			known[word] = true
 		}
 	}
-	states := regexp.MustCompile(`(?m)^\tState\w+ += "(\w+)"`).FindAllStringSubmatch(read(t, "internal/keyspace/outage.go"), -1)
+	states := regexp.MustCompile(`(?m)^\tState\w+ += "(\w+)"`).FindAllStringSubmatch(read(t, "internal/keyspace/faults.go"), -1)
 	for _, match := range states {
 		if !known[match[1]] {
 			t.Errorf("docs/operations.md does not know the state %s", match[1])

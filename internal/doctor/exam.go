@@ -1,14 +1,21 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
+	"database/sql"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/unstale/unstale/internal/capture"
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/mysqlerr"
 	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/status"
 	"github.com/unstale/unstale/invalidation"
@@ -157,4 +164,349 @@ func (e *Exam) unreached(n need) (cure string, reason error) {
 		return flags[n], errors.New(Needs + string(n))
 	}
 	return notReached, errors.New(Needs + string(n))
+}
+
+// A Check looks for one kind of fault.
+type Check struct {
+	Name  string
+	About string // what it examines, in a few words
+	needs []need
+	run   func(context.Context, *Exam) ([]Finding, error)
+}
+
+// checkLimit bounds one check.
+const checkLimit = 10 * time.Second
+
+// Checks are all checks, in the order of their execution.
+var Checks = []Check{
+	{"reach", "whether the servers answer and the map can be read", nil, reach},
+	{"schema", "whether the outbox's tables fit this binary", []need{aMySQL}, schemaFits},
+	{"mysql-rights", "what the worker's MySQL account may do, by doing it to no row", []need{aMySQL}, mysqlRights},
+	{"mysql-excess", "what the worker's MySQL account may do and need not", []need{aMySQL}, mysqlExcess},
+	{"ids", "how many IDs the tables of the outbox have left", []need{aMySQL}, ids},
+	{"float-ids", "whether a driver wrote IDs as floats", []need{aMySQL, aMap}, floatIDs},
+	{"mysql-settings", "settings of the MySQL server", []need{aMySQL}, mysqlSettings},
+	{"mysql-connections", "connections against the server's cap", []need{aMySQL}, mysqlConnections},
+	{"redis-rights", "what the worker's Redis account may do, by doing it to made-up names", []need{aRedis}, redisRights},
+	{"redis-excess", "what the worker's Redis account may do and need not", []need{aRedis, auditRedis}, redisExcess},
+	{"redis-publishers", "which users of Redis may publish to readers", []need{aRedis, auditRedis, aMap}, redisPublishers},
+	{"lookups", "whether the map's lookups run, and find the same for several IDs together as one by one", []need{aMySQL, aMap}, lookupsRun},
+	{"capture", "whether the triggers are those of the map", []need{aMap}, captures},
+	{"queue", "whether rows, sweeps and dead letters wait", []need{aMySQL}, queue},
+	{"running-map", "whether workers use this map", []need{aMySQL, aMap}, runningMap},
+	{"beacon", "whether this Redis has what workers were told by theirs", []need{aMySQL, aRedis}, beacons},
+	{"databases", "whether workers of another database share this Redis, and whether this one was restored", []need{aMySQL, aRedis}, databases},
+	{"clocks", "this host's clock against the servers'", nil, clocks},
+
+	{"mysql-inserts", "which accounts may choose the ID of a row", []need{auditMySQL}, inserts},
+	{"purge", "deleted rows that MySQL has not purged", []need{auditMySQL}, purge},
+	{"transactions", "transactions that hold rows of the outbox, and whose they are", []need{auditMySQL}, transactions},
+	{"mysql-replication", "how far the audited MySQL is behind its source", nil, mysqlReplication},
+	{"redis-memory", "memory, eviction and fragmentation of Redis", []need{auditRedis}, redisMemory},
+	{"redis-persistence", "whether the cache's Redis writes to its disk", []need{auditRedis}, redisPersistence},
+	{"redis-slowlog", "what was slow in Redis lately", []need{auditRedis}, redisSlowLog},
+	{"redis-replication", "how far replicas of Redis are behind", []need{auditRedis}, redisReplication},
+	{"redis-state", "whether durable data share the cache's Redis", []need{auditRedis}, redisState},
+	{"state", "whether the Redis of sessions, limits and locks keeps them", []need{aState}, stateKept},
+}
+
+// Examine runs the checks with the given names, or all, one by one, and returns their findings, at
+// least one each. When ctx ends, the remaining checks are unknown.
+func Examine(ctx context.Context, e *Exam, names ...string) []Finding {
+	e.reach(ctx)
+	e.compare(ctx)
+	var all []Finding
+	for _, c := range Checks {
+		if len(names) > 0 && !slices.Contains(names, c.Name) {
+			continue
+		}
+		all = append(all, c.make(ctx, e)...)
+	}
+	return all
+}
+
+func (c *Check) make(ctx context.Context, e *Exam) (all []Finding) {
+	if cure, reason := e.lacks(c.needs); reason != nil {
+		all = []Finding{unseen(c.About, reason, cure)}
+	} else {
+		limited, cancel := context.WithTimeout(ctx, checkLimit)
+		defer cancel()
+		some, err := c.run(limited, e)
+		if err != nil {
+			if limited.Err() != nil {
+				err = errors.Join(errors.New("it was not over within "+checkLimit.String()), err)
+			}
+			some = append(some, unseen(c.About, err, ""))
+		}
+		all = some
+	}
+	for i := range all {
+		all[i].Check = c.Name
+	}
+	return all
+}
+
+// reach reports which given servers do not answer.
+func reach(_ context.Context, e *Exam) (all []Finding, _ error) {
+	answered := []string{}
+	for _, n := range []need{aMySQL, aRedis, aMap, auditMySQL, auditRedis, aState} {
+		for _, addr := range slices.Sorted(maps.Keys(e.away[n])) {
+			after := ", and rows with keys there wait"
+			if n == aState {
+				after = ""
+			}
+			all = append(all, found(n.severity(), string(n)+": a master of the Cluster does not answer"+after, addr+": "+e.away[n][addr].Error(),
+				"bring it back, or have a replica take over"))
+		}
+		switch err := e.reached[n]; {
+		case errors.Is(err, errNotGiven):
+		case err == nil:
+			answered = append(answered, string(n))
+		case n == aMap:
+			all = append(all, mapFinding(err))
+		default:
+			title, cure := refusal(err)
+			all = append(all, found(n.severity(), string(n)+title, err.Error(), cure))
+		}
+	}
+	all = append(all, e.placed()...)
+	if len(all) == 0 && len(answered) > 0 {
+		all = append(all, well("given and well: %s", strings.Join(answered, ", ")))
+	}
+	if len(all) == 0 {
+		all = append(all, unseen("nothing to look at", errNotGiven, "give --mysql-dsn, --redis-url and --map"))
+	}
+	return all, nil
+}
+
+// severity returns the severity of a server that does not answer: workers can run without some.
+func (n need) severity() Severity {
+	switch n {
+	case auditMySQL, auditRedis, aState:
+		return Warning
+	}
+	return Critical
+}
+
+func mapFinding(err error) Finding {
+	cure := "fix it; 'unstale map check' says more"
+	var faults invalidation.Faults
+	if !errors.As(err, &faults) {
+		cure = "name the file with --map"
+	}
+	return found(Critical, "the map is refused: no worker starts with it, and one that runs keeps the old one", err.Error(), cure)
+}
+
+// refusal describes a server that answers and refuses, or one that does not answer, and the fix. An
+// outage of Redis has its own fix for most refusals.
+func refusal(err error) (title, cure string) {
+	var redis *keyspace.Outage
+	var setting session.SettingError
+	switch {
+	case errors.As(err, &redis) && redis.State == keyspace.StateAuth:
+		return " refuses the account", "check user and password of the URL; ACL GETUSER shows whether the user is on and has that password"
+	case errors.As(err, &redis) && redis.State != keyspace.StateNetwork && redis.State != keyspace.StateTimeout:
+		return " answers with a refusal", "what the error names; docs/operations.md#outages"
+	case errors.As(err, &setting):
+		_, cure, _ := strings.Cut(setting.Error(), "; ")
+		return " does not fit: no worker starts with it", cure
+	case mysqlerr.Number(err) != 0:
+		return " refuses the account or the session", cmp.Or(session.Fix(err), "what the error names")
+	}
+	return " does not answer", "check its address, and that it runs"
+}
+
+// An elsewhere means that an account for an audit leads to another server than the worker's, so its
+// findings do not concern workers.
+type elsewhere struct {
+	flag, than string
+	replica    bool // of the worker's server
+}
+
+func (o *elsewhere) Error() string {
+	text := o.flag + " leads to another server than " + o.than
+	if o.replica {
+		text += ", a replica of it"
+	}
+	return text
+}
+
+// compare checks whether the accounts for an audit lead to the worker's servers, if both were given
+// and answer.
+func (e *Exam) compare(ctx context.Context) {
+	e.elsewhere, e.unplaced = map[need]*elsewhere{}, map[need]error{}
+	note := func(worker, audit need, find func(context.Context) (*elsewhere, error)) {
+		if e.reached[worker] != nil || e.reached[audit] != nil {
+			return
+		}
+		limited, cancel := context.WithTimeout(ctx, reachLimit)
+		defer cancel()
+		if other, err := find(limited); err != nil {
+			e.unplaced[audit] = err
+		} else if other != nil {
+			e.elsewhere[audit] = other
+		}
+	}
+	note(aMySQL, auditMySQL, e.otherMySQL)
+	note(aRedis, auditRedis, e.otherRedis)
+}
+
+// placed reports accounts for an audit that lead to another server.
+func (e *Exam) placed() (all []Finding) {
+	for _, n := range []need{auditMySQL, auditRedis} {
+		other := e.elsewhere[n]
+		switch {
+		case e.unplaced[n] != nil:
+			all = append(all, unseen("whether "+string(n)+" leads to the server of the workers", e.unplaced[n], "make it by 'unstale doctor --help'"))
+		case other == nil:
+		case other.replica:
+			all = append(all, found(Info, "what concerns the server of the workers is unknown", other.Error(), "to look at that server, name it in "+other.flag))
+		default:
+			all = append(all, found(Warning, "the audit looks at a server that is not the workers'", other.Error(), "name the same server in "+other.flag+" and in "+other.than))
+		}
+	}
+	return all
+}
+
+// Contract: no lock; a few variables, which need no privilege. server_uuid is MySQL's, server_uid
+// MariaDB's.
+const whichServerSQL = `SHOW GLOBAL VARIABLES WHERE Variable_name IN ('hostname', 'port', 'socket', 'server_id', 'server_uuid', 'server_uid', 'datadir')`
+
+func whichServer(ctx context.Context, db *sql.DB) (map[string]string, error) {
+	rows, err := queryRows(ctx, db, whichServerSQL)
+	if err != nil {
+		return nil, fmt.Errorf("ask which server it is: %w", err)
+	}
+	all := map[string]string{}
+	for _, r := range rows {
+		all[r["Variable_name"]] = r["Value"]
+	}
+	return all, nil
+}
+
+func (e *Exam) otherMySQL(ctx context.Context) (*elsewhere, error) {
+	audited, err := whichServer(ctx, e.AuditMySQL.DB())
+	if err != nil {
+		return nil, err
+	}
+	workers, err := whichServer(ctx, e.MySQL.DB())
+	if err != nil || maps.Equal(audited, workers) {
+		return nil, err
+	}
+	other := &elsewhere{flag: "--audit-mysql-dsn", than: "--mysql-dsn"}
+	// a server that does not report its sources counts as no replica
+	sources, _ := sourcesOf(ctx, e.AuditMySQL.DB())
+	for _, s := range sources {
+		uuid, id, port := s.first("Source_UUID", "Master_UUID"), s.first("Source_Server_Id", "Master_Server_Id"), s.first("Source_Port", "Master_Port")
+		if uuid != "" && uuid == workers["server_uuid"] || uuid == "" && id == workers["server_id"] && port == workers["port"] {
+			other.replica = true
+		}
+	}
+	return other, nil
+}
+
+// otherRedis has the worker's account store a key of doctor's own for some seconds, which the
+// account for the audit reads.
+func (e *Exam) otherRedis(ctx context.Context) (*elsewhere, error) {
+	name, text := keyspace.OwnPrefixes[0]+"doctor:"+rand.Text(), rand.Text()
+	if err := e.Redis.Nodes.Client().Set(ctx, name, text, 10*time.Second).Err(); err != nil {
+		return nil, fmt.Errorf("mark the workers' Redis: %w", err)
+	}
+	defer e.Redis.Nodes.Client().Unlink(ctx, name)
+	got, err := readIn(ctx, e.AuditRedis, e.Redis.Nodes.DB(), name)
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return nil, fmt.Errorf("look for a mark in the audited Redis: %w", err)
+	}
+	other := &elsewhere{flag: "--audit-redis-url", than: "--redis-url"}
+	if one, ok := e.AuditRedis.Client().(*redis.Client); ok {
+		told, err := one.Info(ctx, "replication").Result()
+		if err != nil {
+			return nil, fmt.Errorf("ask for INFO replication: %w", err)
+		}
+		other.replica = strings.Contains(told, "role:slave")
+	}
+	if got == text && !other.replica {
+		return nil, nil
+	}
+	// a server without the key in time counts as no replica
+	other.replica = got == text
+	return other, nil
+}
+
+// readIn reads a key of one of the databases.
+func readIn(ctx context.Context, n *keyspace.Nodes, db int, name string) (text string, err error) {
+	one, ok := n.Client().(*redis.Client)
+	if !ok || n.DB() == db {
+		return n.Client().Get(ctx, name).Result()
+	}
+	conn := one.Conn()
+	defer func() { err = cmp.Or(err, conn.Select(ctx, n.DB()).Err(), conn.Close()) }()
+	if err := conn.Select(ctx, db).Err(); err != nil {
+		return "", err
+	}
+	return conn.Get(ctx, name).Result()
+}
+
+// A row is one result row of a query, by the column names that the server returns.
+type row map[string]string
+
+// queryRows returns the rows of a query, NULL as "". The columns of SHOW differ between servers.
+func queryRows(ctx context.Context, db *sql.DB, query string, args ...any) (all []row, err error) {
+	rows, err := db.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }() // rows.Err reports what went wrong
+	columns, err := rows.Columns()
+	if err != nil {
+		return nil, err
+	}
+	for rows.Next() {
+		cells, into := make([]sql.NullString, len(columns)), make([]any, len(columns))
+		for i := range cells {
+			into[i] = &cells[i]
+		}
+		if err := rows.Scan(into...); err != nil {
+			return nil, err
+		}
+		one := row{}
+		for i, name := range columns {
+			one[name] = cells[i].String
+		}
+		all = append(all, one)
+	}
+	return all, rows.Err()
+}
+
+// texts returns the only column of a query.
+func texts(ctx context.Context, db *sql.DB, query string, args ...any) (all []string, err error) {
+	rows, err := queryRows(ctx, db, query, args...)
+	for _, r := range rows {
+		for _, text := range r {
+			all = append(all, text)
+		}
+	}
+	return all, err
+}
+
+// first returns the first of several columns that a row has: MySQL 8.4 has renamed columns that
+// MariaDB has not.
+func (r row) first(names ...string) string {
+	for _, name := range names {
+		if v, ok := r[name]; ok {
+			return v
+		}
+	}
+	return ""
+}
+
+// count formats a number of things. The plural is the singular with an s, unless given.
+func count(n int, singular string, plural ...string) string {
+	switch {
+	case n == 1:
+		return "1 " + singular
+	case len(plural) > 0:
+		return fmt.Sprint(n, " ", plural[0])
+	}
+	return fmt.Sprint(n, " ", singular, "s")
 }

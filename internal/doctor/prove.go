@@ -7,15 +7,20 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/redis/go-redis/v9"
-
+	"github.com/unstale/unstale/internal/capture"
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/redisclient"
+	"github.com/unstale/unstale/internal/schema"
 	"github.com/unstale/unstale/invalidation"
+	"github.com/unstale/unstale/migrations"
 	"github.com/unstale/unstale/outbox"
 	"github.com/unstale/unstale/protocol"
 	"github.com/unstale/unstale/worker"
@@ -150,4 +155,267 @@ func (p *proof) hear(ctx context.Context, ids ...string) error {
 		}
 	}
 	return nil
+}
+
+// checks are the checks of package doctor that a report includes.
+var checks = []string{"schema", "mysql-rights", "mysql-settings", "mysql-connections", "redis-rights", "clocks", "redis-memory"}
+
+// A ProofReport is the result of a proof.
+type ProofReport struct {
+	MySQL    string    `json:"mysql"` // version, as the server reports it
+	Redis    string    `json:"redis"`
+	Worst    Severity  `json:"worst"`
+	Findings []Finding `json:"findings"`
+}
+
+// Prove tries all steps with the connections of e, whose MySQL is the empty database of config.
+// options are the options of e.Redis. If a step fails, the others are still tried; an error is
+// about the database, a server that cannot be used at all, or what could not be removed. Processes
+// take turns in a database.
+func Prove(ctx context.Context, config *mysql.Config, e *Exam, options keyspace.Options) (r ProofReport, err error) {
+	if err := proofReach(ctx, e); err != nil {
+		return r, err
+	}
+	err = schema.Locked(ctx, e.MySQL.SchemaDB(), "prove", func(string) {}, func() (err error) {
+		r, err = run(ctx, config, e, options)
+		return err
+	})
+	return r, err
+}
+
+// proofReach returns an error unless both servers answer and the client of Redis fits its mode.
+func proofReach(ctx context.Context, e *Exam) error {
+	if err := errors.Join(e.MySQL.Ping(ctx), e.Redis.Nodes.Ping(ctx)); err != nil {
+		return err
+	}
+	var targets []keyspace.Target // a node of a Cluster has only some of them
+	for i := range 64 {
+		targets = append(targets, keyspace.Target{Key: fmt.Sprint("unstale-prove:reach:", i)})
+	}
+	_, err := e.Redis.Unlinker.Unlink(ctx, targets)
+	var o *keyspace.Outage
+	if errors.As(err, &o) && o.State == keyspace.StateWrongMode {
+		return err
+	}
+	return nil // the steps report other errors
+}
+
+func run(ctx context.Context, config *mysql.Config, e *Exam, options keyspace.Options) (r ProofReport, err error) {
+	p, err := open(ctx, config, e, options)
+	if err != nil {
+		return r, err
+	}
+	r.MySQL, r.Redis = p.versions(ctx)
+	for i, s := range steps {
+		f := p.try(ctx, s)
+		r.Findings = append(r.Findings, f)
+		if i == 0 && f.Severity != Info {
+			break
+		}
+	}
+	r.Findings = append(r.Findings, Examine(ctx, e, checks...)...)
+	r.Worst = Worst(r.Findings)
+	hosts := append([]string{config.Addr}, options.Redis.Addrs...)
+	_ = e.Redis.Nodes.EachMaster(ctx, func(c *redis.Client) error { hosts = append(hosts, redisclient.Address(c)); return nil })
+	hide := hider(hosts)
+	for i := range r.Findings {
+		f := &r.Findings[i]
+		f.Title, f.Evidence, f.Cure = hide(f.Title), distinct(hide(f.Evidence)), hide(f.Cure)
+	}
+	return r, errors.Join(ctx.Err(), p.close(ctx))
+}
+
+func (p *proof) try(ctx context.Context, s step) Finding {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	p.saw = ""
+	if err := s.run(p, ctx); err != nil {
+		return Finding{Check: s.name, Severity: s.severity, Title: "not so: " + s.property, Evidence: err.Error(), Cure: s.cure}
+	}
+	return Finding{Check: s.name, Severity: Info, Title: s.property, Evidence: strings.TrimSpace(p.saw)}
+}
+
+// distinct returns text without lines that repeat earlier ones.
+func distinct(text string) string {
+	var lines []string
+	for line := range strings.SplitSeq(text, "\n") {
+		if !slices.Contains(lines, line) {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+func (p *proof) versions(ctx context.Context) (database, cache string) {
+	for _, name := range []string{"@@version", "@@version_comment", "@@aurora_version"} {
+		if text, err := p.exam.MySQL.Variable(ctx, name); err == nil {
+			database = strings.TrimSpace(database + " " + text)
+		}
+	}
+	masters := 0
+	_ = p.exam.Redis.Nodes.EachMaster(ctx, func(c *redis.Client) error { // it may hide INFO
+		masters++
+		facts := redisclient.Facts(c.Info(ctx, "server").Val())
+		if cache = "Redis " + facts["redis_version"]; facts["valkey_version"] != "" {
+			cache = "Valkey " + facts["valkey_version"]
+		}
+		return nil
+	})
+	if p.exam.Redis.Nodes.IsCluster() {
+		cache += fmt.Sprintf(", Cluster, masters: %d", masters)
+	}
+	return database, cache
+}
+
+var (
+	ipAddress = regexp.MustCompile(`\b\d{1,3}(\.\d{1,3}){3}(:\d+)?\b|\[[0-9a-fA-F:.]+\](:\d+)?`)
+	account   = regexp.MustCompile("['\"`][^'\"`\\s]*['\"`]@['\"`][^'\"`\\s]*['\"`]")
+)
+
+// hider returns a function that replaces hosts, addresses and accounts.
+func hider(addrs []string) func(string) string {
+	var known []string
+	for _, addr := range addrs {
+		known = append(known, addr, "SERVER")
+		if host, _, err := net.SplitHostPort(addr); err == nil && strings.Contains(host, ".") { // a short one may be a word
+			known = append(known, host, "SERVER")
+		}
+	}
+	hosts := strings.NewReplacer(known...)
+	return func(text string) string {
+		return ipAddress.ReplaceAllString(account.ReplaceAllString(hosts.Replace(text), "ACCOUNT"), "SERVER")
+	}
+}
+
+// A step tries one property.
+type step struct {
+	name, property string
+	severity       Severity // if it does not hold
+	cure           string
+	run            func(*proof, context.Context) error
+}
+
+const cureServer = "connect to the primary itself; if it does, send in this report"
+
+// steps are in the order of their execution. Those after the first one need its tables.
+var steps = []step{
+	{"migrations", "the tables can be created", Critical, "grant the privileges of migrations: docs/accounts.md", (*proof).migrate},
+	{"locks", "claims pass locked rows, and the server ends an idle session, which frees its rows", Critical, cureServer, (*proof).locks},
+	{"commits", "keys go after each commit, in any order of commits, and messages name them", Critical, cureServer, (*proof).commits},
+	{"scripts", "the scripts of package cache store values, but none from before an invalidation", Critical, "grant the commands of readers: docs/accounts.md", (*proof).scripts},
+	{"triggers", "triggers can insert rows (capture)", Warning, "without capture, applications insert the rows", (*proof).triggers},
+	{"latency", "round trips", Warning, cureServer, (*proof).latency},
+}
+
+func (p *proof) migrate(ctx context.Context) error {
+	began := time.Now()
+	done, err := migrations.Up(ctx, p.exam.MySQL.SchemaDB())
+	p.saw = fmt.Sprintf("%d migrations in %s", len(done), time.Since(began).Round(time.Millisecond))
+	if err == nil {
+		_, err = p.db.ExecContext(ctx, "CREATE TABLE unstale_prove (id INT PRIMARY KEY) ENGINE=InnoDB")
+	}
+	return err
+}
+
+// locks locks a row in a session that then vanishes.
+func (p *proof) locks(ctx context.Context) error {
+	const next = "SELECT id FROM unstale_prove ORDER BY id LIMIT 1 FOR UPDATE"
+	if _, err := p.db.ExecContext(ctx, "INSERT INTO unstale_prove VALUES (1), (2)"); err != nil {
+		return err
+	}
+	var txs [3]*sql.Tx
+	for i, from := range []*sql.DB{p.db, p.exam.MySQL.Claims, p.exam.MySQL.Claims} {
+		tx, err := from.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback() }()
+		txs[i] = tx
+	}
+	began := time.Now()
+	var ids [3]int
+	_, err := txs[0].ExecContext(ctx, "SET SESSION wait_timeout = 1")
+	if err = errors.Join(err, txs[0].QueryRowContext(ctx, next).Scan(&ids[0]), txs[1].QueryRowContext(ctx, next+" SKIP LOCKED").Scan(&ids[1])); err != nil {
+		return err
+	}
+	err = txs[2].QueryRowContext(ctx, next).Scan(&ids[2]) // waits
+	p.saw = fmt.Sprintf("free after %s with wait_timeout=1", time.Since(began).Round(100*time.Millisecond))
+	if err == nil && ids != [3]int{1, 2, 1} {
+		err = fmt.Errorf("three claims got the rows %v, wanted 1, 2, 1", ids)
+	}
+	return err
+}
+
+// commits has 64 keys, so each master of a Cluster has some.
+func (p *proof) commits(ctx context.Context) error {
+	if _, err := p.news.Receive(ctx); err != nil { // the subscription
+		return fmt.Errorf("subscribe: %w", err)
+	}
+	var ids []string
+	for i := range 64 {
+		ids = append(ids, fmt.Sprint("late-", i))
+	}
+	tx, err := p.db.BeginTx(ctx, nil) // its row has the first ID
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	if err := errors.Join(p.set(ctx, ids...), p.set(ctx, "early"), outbox.Enqueue(ctx, tx, things("early")...)); err != nil {
+		return err
+	}
+	if err := errors.Join(p.commit(ctx, ids...), p.work(ctx), p.left(ctx, false, ids...), p.left(ctx, true, "early"), tx.Commit()); err != nil {
+		return err
+	}
+	p.saw = fmt.Sprint(len(ids)+1, " rows")
+	return errors.Join(p.work(ctx), p.left(ctx, false, "early"), p.hear(ctx, append(ids, "early")...))
+}
+
+// scripts fills a key twice, the second time after an invalidation.
+func (p *proof) scripts(ctx context.Context) error {
+	key := p.prefix + ":filled"
+	lease, _ := protocol.LeaseKey(key)
+	hold, _ := protocol.HoldKey(key)
+	names := []string{lease, hold, key}
+	p.keys = append(p.keys, key)
+	for _, want := range []int{1, 0} {
+		got, err := p.redis.Eval(ctx, protocol.LeaseScript, names, "prove", 60_000, "*").Slice()
+		if err != nil {
+			return err
+		}
+		if want == 0 {
+			err = errors.Join(p.commit(ctx, "filled"), p.work(ctx))
+		}
+		stored, failed := p.redis.Eval(ctx, protocol.FillScript, names, got[1], "value", 60_000).Int()
+		if err = errors.Join(err, failed); err != nil || stored != want {
+			return errors.Join(err, fmt.Errorf("lease %v: %d values were stored, wanted %d", got[0], stored, want))
+		}
+	}
+	return p.left(ctx, false, "filled")
+}
+
+func (p *proof) triggers(ctx context.Context) error {
+	c := &capture.Capturer{DB: p.exam.MySQL.SchemaDB(), Captures: p.exam.Map.Captures(), Notify: func(string) {}}
+	err := errors.Join(c.Apply(ctx, func(capture.Change) {}), p.set(ctx, "2"))
+	if err == nil {
+		_, err = p.db.ExecContext(ctx, "DELETE FROM unstale_prove WHERE id = 2")
+	}
+	return errors.Join(err, p.work(ctx), p.left(ctx, false, "2"))
+}
+
+func (p *proof) latency(ctx context.Context) (err error) {
+	for name, trip := range map[string]func() error{
+		"MySQL":           func() error { return p.db.PingContext(ctx) },
+		"Redis":           func() error { return p.redis.Ping(ctx).Err() },
+		"commit of a row": func() error { return p.commit(ctx, "timed") },
+	} {
+		var took [21]time.Duration
+		for i := range took {
+			began := time.Now()
+			err = errors.Join(err, trip())
+			took[i] = time.Since(began)
+		}
+		slices.Sort(took[:])
+		p.saw += fmt.Sprintf("%s: median %s, worst %s\n", name, took[10].Round(10*time.Microsecond), took[20].Round(10*time.Microsecond))
+	}
+	return err
 }

@@ -5,9 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/unstale/unstale/internal/mysqlerr"
+	"github.com/unstale/unstale/internal/schema"
 	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/status"
 	"github.com/unstale/unstale/internal/store"
@@ -138,4 +142,153 @@ func runningMaps(version string, workers []store.WorkerNote) (all []Finding) {
 		all = append(all, well("this map, %s, is that of %s", version, count(same, "worker")))
 	}
 	return all
+}
+
+// databases reports conflicts of this database with Redis and with other databases there.
+func databases(ctx context.Context, e *Exam) (all []Finding, err error) {
+	source, err := e.MySQL.Source(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list, known, err := status.Conflicts(ctx, e.Redis.Board, source)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range list {
+		severity, title := Warning, "workers of another database unlink names of this one"
+		switch c.Kind {
+		case store.ConflictRestored:
+			severity, title = Critical, "the database is older than Redis"
+		case store.ConflictID:
+			severity, title = Critical, "another database has the ID of this one"
+		}
+		all = append(all, found(severity, title, c.Text, c.Cure))
+	}
+	switch {
+	case len(all) > 0:
+		return all, nil
+	case !known:
+		return []Finding{found(Unknown, "whether workers of another database share this Redis", "no worker publishes which database it serves",
+			"start a worker, with the ACL rules of `unstale acl worker`")}, nil
+	}
+	return []Finding{well("no other database on this Redis has the ID or names of this one, and none was restored")}, nil
+}
+
+// mostApart is how far clocks may be apart: times in rows are by the database's clock, unlink times
+// by the clock of Redis, and operators compare them with logs.
+const mostApart = time.Second
+
+// Contract: no table.
+const clockSQL = "SELECT UTC_TIMESTAMP(6)"
+
+// clocks compares this host's clock with that of each server, by the middle of the round trip.
+func clocks(ctx context.Context, e *Exam) (all []Finding, err error) {
+	if e.reached[aMySQL] == nil {
+		all = append(all, clock(ctx, "MySQL", func(ctx context.Context) (now time.Time, err error) {
+			err = e.MySQL.DB().QueryRowContext(ctx, clockSQL).Scan(&now)
+			return now, err
+		}))
+	}
+	if e.reached[aRedis] == nil {
+		some, err := onMasters(ctx, e, aRedis, func(c *redis.Client, addr string) ([]Finding, error) {
+			return []Finding{clock(ctx, "Redis at "+addr, func(ctx context.Context) (time.Time, error) { return c.Time(ctx).Result() })}, nil
+		})
+		all = append(all, some...)
+		if err != nil {
+			return all, err
+		}
+	}
+	if len(all) == 0 {
+		return nil, errors.New("it needs a server")
+	}
+	return all, nil
+}
+
+func clock(ctx context.Context, server string, ask func(context.Context) (time.Time, error)) Finding {
+	var apart, trip time.Duration
+	for i := range 3 { // the shortest trip is the most precise
+		began := time.Now()
+		now, err := ask(ctx)
+		took := time.Since(began)
+		if err != nil {
+			return unseen("the clock of "+server, err, "")
+		}
+		if i == 0 || took < trip {
+			trip, apart = took, now.Sub(began.Add(took/2))
+		}
+	}
+	if apart.Abs() > mostApart+trip/2 {
+		return found(Warning, "the clock of "+server+" is another than this host's", fmt.Sprintf("%s apart, in a round trip of %s", apart.Round(time.Millisecond), trip.Round(time.Microsecond)),
+			"have both follow a time server")
+	}
+	return well("the clock of %s is within %s of this host's", server, (apart.Abs() + trip/2).Round(time.Millisecond))
+}
+
+// Contract: the dictionary, without a row lock; it shows only tables that the account has a
+// privilege on.
+const outboxesSQL = `SELECT table_schema FROM information_schema.tables
+WHERE table_name = '` + schema.Table + `' AND table_schema <> DATABASE() ORDER BY table_schema LIMIT 6`
+
+// schemaFits also looks for an outbox in other databases, since a wrong database name is a common
+// mistake.
+func schemaFits(ctx context.Context, e *Exam) ([]Finding, error) {
+	db := e.MySQL.DB()
+	err := schema.Check(ctx, db)
+	switch {
+	case err == nil:
+		return layout(ctx, e)
+	case !errors.Is(err, schema.Err):
+		return nil, err
+	}
+	var here string
+	if err := db.QueryRowContext(ctx, "SELECT DATABASE()").Scan(&here); err != nil {
+		return nil, fmt.Errorf("ask for the database: %w", err)
+	}
+	others, readErr := texts(ctx, db, outboxesSQL)
+	if most := 5; len(others) > most {
+		others = append(others[:most], "and in more")
+	}
+	if have, versionErr := schema.Read(ctx, db); versionErr == nil && have == 0 && readErr == nil && len(others) > 0 {
+		return []Finding{found(Critical, "the database "+here+" has no outbox, and another one has: is the DSN's database wrong?",
+			err.Error()+"; there is one in "+strings.Join(others, ", "), "name the right database in --mysql-dsn")}, nil
+	}
+	all := []Finding{found(Critical, "the tables of the outbox in "+here+" do not fit this binary", err.Error(), "unstale migrate up, or deploy the other binary")}
+	if readErr != nil {
+		all = append(all, unseen("whether another database has an outbox", readErr, ""))
+	}
+	return all, nil
+}
+
+// layout compares the tables with the result of the migrations. Only an account with TRIGGER sees
+// triggers, and that is the audit's.
+func layout(ctx context.Context, e *Exam) (all []Finding, _ error) {
+	list, err := schema.Deviations(ctx, e.MySQL.DB())
+	if err != nil {
+		return nil, err
+	}
+	if e.reached[auditMySQL] == nil && e.elsewhere[auditMySQL] == nil {
+		more, err := schema.Deviations(ctx, e.AuditMySQL.DB())
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range more {
+			if !slices.Contains(list, d) {
+				list = append(list, d)
+			}
+		}
+	}
+	have, err := schema.Read(ctx, e.MySQL.DB())
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case len(list) == 0 && have > schema.Version:
+		return []Finding{well("the outbox has version %d, which is newer than this binary's %d and declares that the binary may run on it", have, schema.Version)}, nil
+	case len(list) == 0:
+		return []Finding{well("the outbox has version %d, and its tables are as the migrations left them", have)}, nil
+	}
+	for _, d := range list {
+		all = append(all, found(Warning, d.What, fmt.Sprintf("version %d has it otherwise", schema.Version), d.Cure))
+	}
+	return all, nil
 }

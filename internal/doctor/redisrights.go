@@ -9,8 +9,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/invalidation"
+	"github.com/unstale/unstale/protocol"
 )
 
 // mostTried bounds the number of the map's names that are tried.
@@ -181,4 +183,354 @@ func (d denials) text() string {
 		return strings.Join(d.losses[:most], "\n") + fmt.Sprintf("\nand %d more", len(d.losses)-most)
 	}
 	return strings.Join(d.losses, "\n")
+}
+
+// mostExcess is the number of commands that are listed by name.
+const mostExcess = 20
+
+// redisExcess asks Redis for each of its commands whether the worker's account may run it, and
+// reads the account's key patterns.
+func redisExcess(ctx context.Context, e *Exam) (all []Finding, err error) {
+	user := cmp.Or(e.RedisUser, "default")
+	all, err = onMasters(ctx, e, auditRedis, func(c *redis.Client, addr string) ([]Finding, error) {
+		return excessAt(ctx, e, c, addr, user)
+	})
+	if err == nil && len(all) == 0 {
+		all = append(all, well("%s may run no command, touch no name and use no channel that a worker does not", user))
+	}
+	return all, err
+}
+
+func excessAt(ctx context.Context, e *Exam, c *redis.Client, addr, user string) (all []Finding, err error) {
+	anew := "run the line that `unstale acl worker --user " + user + "` prints: it takes all else"
+	commands, err := commandsOf(ctx, c)
+	if err != nil {
+		return []Finding{unseen(addr+": which commands "+user+" may run", err, "grant the account of --audit-redis-url +command and +acl|dryrun")}, nil
+	}
+	may, err := allowed(ctx, c, user, commands)
+	if err != nil {
+		return nil, err
+	}
+	if len(may) > 0 {
+		all = append(all, found(Warning, "the worker's Redis account may run what no worker runs", addr+": "+user+" may "+listed(may), anew))
+	}
+	names, err := namesOf(ctx, c, user)
+	if err != nil {
+		return append(all, unseen(addr+": which names and channels "+user+" may use", err, "grant the account of --audit-redis-url +acl|getuser")), nil
+	}
+	if e.Map == nil {
+		return append(all, unseen(addr+": whether "+user+" may use names and channels that no worker does", errNotGiven, flags[aMap])), nil
+	}
+	wide, unclear := needed(e).beyond(names)
+	if len(wide) > 0 {
+		all = append(all, found(Warning, "the worker's Redis account may use names or channels that no worker does", addr+": "+user+" has "+listed(wide), anew))
+	}
+	if len(unclear) > 0 {
+		all = append(all, unseen(addr+": whether "+user+" needs its names", fmt.Errorf("these are patterns that nobody can compare with the map: %s", listed(unclear)), anew))
+	}
+	return all, nil
+}
+
+// listed lists some items, and the number of the others.
+func listed(all []string) string {
+	text := strings.Join(all[:min(len(all), mostExcess)], ", ")
+	if more := len(all) - mostExcess; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// A command is a command that a Redis knows.
+type command struct {
+	name      string // with a subcommand after |
+	arity     int    // words, including the name; negative: or more
+	dangerous bool   // of @dangerous
+	always    bool   // no account needs a permission for it
+}
+
+// commandsOf lists the commands of a Redis, with those of its modules, the dangerous ones first.
+func commandsOf(ctx context.Context, c *redis.Client) (all []command, err error) {
+	answer, err := c.Do(ctx, "command").Slice()
+	if err != nil {
+		return nil, fmt.Errorf("ask for the commands: %w", err)
+	}
+	var read func(list []any)
+	read = func(list []any) {
+		for _, one := range list {
+			fields, _ := one.([]any)
+			if len(fields) < 10 {
+				err = errors.New("this Redis does not tell of its commands what Redis 7 tells")
+				continue
+			}
+			if below, _ := fields[9].([]any); len(below) > 0 {
+				read(below) // each is granted separately
+				continue
+			}
+			name, _ := fields[0].(string)
+			arity, _ := fields[1].(int64)
+			all = append(all, command{name, int(arity), holds(fields[6], "@dangerous"), holds(fields[2], "no_auth")})
+		}
+	}
+	read(answer)
+	slices.SortFunc(all, func(a, b command) int {
+		if a.dangerous != b.dangerous {
+			return cmp.Compare(b2i(b.dangerous), b2i(a.dangerous))
+		}
+		return strings.Compare(a.name, b.name)
+	})
+	return all, err
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func holds(list any, text string) bool {
+	texts, _ := list.([]any)
+	return slices.Contains(texts, any(text))
+}
+
+// allowed returns the commands that a user may run and no worker runs. ACL DRYRUN runs nothing; a
+// refusal of only the tried name means that the command is allowed.
+func allowed(ctx context.Context, c *redis.Client, user string, commands []command) (may []string, err error) {
+	pipe := c.Pipeline()
+	var asked []*redis.Cmd
+	var names []string
+	for _, one := range commands {
+		if one.always || slices.Contains(WorkerCommands, one.name) {
+			continue
+		}
+		args := []any{"acl", "dryrun", user}
+		for word := range strings.SplitSeq(one.name, "|") {
+			args = append(args, word)
+		}
+		words := one.arity
+		if words < 0 {
+			words = -words
+		}
+		for len(args)-3 < words {
+			args = append(args, "1")
+		}
+		asked, names = append(asked, pipe.Do(ctx, args...)), append(names, one.name)
+	}
+	_, _ = pipe.Exec(ctx) // each has its own error
+	for i, one := range asked {
+		answer, err := one.Text()
+		if err != nil {
+			return nil, fmt.Errorf("ask whether %s may run %s: %w", user, names[i], err)
+		}
+		if !strings.Contains(answer, "permissions to run") {
+			may = append(may, strings.ToUpper(names[i]))
+		}
+	}
+	return may, nil
+}
+
+// foreignName is a name of a key or channel that no map creates.
+const foreignName = "unstale-doctor:of-somebody-else"
+
+// namesOf returns the key and channel patterns of a user, as ACL GETUSER writes them, including its
+// selectors.
+func namesOf(ctx context.Context, c *redis.Client, user string) (patterns []string, err error) {
+	answer, err := c.Do(ctx, "acl", "getuser", user).Result()
+	if err != nil {
+		return nil, fmt.Errorf("ask for the rules of %s: %w", user, err)
+	}
+	var read func(rules any)
+	read = func(rules any) {
+		for name, value := range pairs(rules) {
+			switch text, _ := value.(string); name {
+			case "keys", "channels":
+				patterns = append(patterns, strings.Fields(text)...)
+			case "selectors":
+				list, _ := value.([]any)
+				for _, one := range list {
+					read(one)
+				}
+			}
+		}
+	}
+	read(answer)
+	slices.Sort(patterns)
+	return slices.Compact(patterns), nil
+}
+
+// pairs converts a flat list of names and values, as in RESP2.
+func pairs(answer any) map[any]any {
+	if m, ok := answer.(map[any]any); ok {
+		return m
+	}
+	m := map[any]any{}
+	list, _ := answer.([]any)
+	for i := 0; i+1 < len(list); i += 2 {
+		m[list[i]] = list[i+1]
+	}
+	return m
+}
+
+// usedNames are key and channel names that a worker uses, one for each pattern of the map.
+type usedNames struct{ keys, channels []string }
+
+func needed(e *Exam) (u usedNames) {
+	const text = "made-up"
+	for _, n := range e.Map.Names() {
+		name := keyspace.TrialKey(n.Glob, text).Name
+		u.keys = append(u.keys, name)
+	}
+	for _, prefix := range append([]string{protocol.StampPrefix, protocol.LeasePrefix, protocol.HoldPrefix}, keyspace.OwnPrefixes...) {
+		u.keys = append(u.keys, prefix, prefix+text)
+	}
+	u.channels = []string{e.Map.Channel(), e.Wake}
+	return u
+}
+
+// beyond returns the rules that give a user names that no worker uses, or all names, and rules that
+// are not understood.
+func (u usedNames) beyond(rules []string) (wide, unclear []string) {
+	for _, rule := range rules {
+		used, pattern := u.keys, rule
+		switch {
+		case strings.HasPrefix(rule, "&"):
+			used, pattern = u.channels, rule[1:]
+		case strings.HasPrefix(rule, "%"):
+			_, pattern, _ = strings.Cut(rule, "~")
+		default:
+			pattern = strings.TrimPrefix(rule, "~")
+		}
+		glob, err := protocol.CompileGlob(pattern)
+		switch {
+		case err != nil:
+			unclear = append(unclear, quoted(rule))
+		case glob.Match(foreignName), !slices.ContainsFunc(used, glob.Match):
+			wide = append(wide, rule)
+		}
+	}
+	return wide, unclear
+}
+
+// An ACLRole is a kind of client.
+type ACLRole string
+
+// The roles. Worker and Reader use the Redis of the cache, Limiter and Locker the one for state.
+const (
+	Worker   ACLRole = "worker"
+	Reader   ACLRole = "reader" // package cache
+	Limiter  ACLRole = "limiter"
+	Locker   ACLRole = "locker"
+	Exporter ACLRole = "exporter" // redis_exporter
+)
+
+// ACLRoles are all roles.
+var ACLRoles = []ACLRole{Worker, Reader, Limiter, Locker, Exporter}
+
+// ACLOptions select the rules of a role.
+type ACLOptions struct {
+	Map *invalidation.Map // of Worker and Reader
+
+	Prefix string // of the keys of Limiter or Locker
+
+	Wake    string // channel of wake-ups, of Worker; "" for none
+	Wait    bool   // Worker waits for replicas
+	Sharded bool   // Worker publishes with SPUBLISH
+	Report  bool   // Reader reports evictions
+	Popular bool   // Reader reports popular keys
+	Shadow  bool   // Reader reports shadow reads, Worker reads them
+
+	Cluster bool // Redis Cluster, which has one database and whose clients ask for slots
+}
+
+// commands are the commands of each role, without those that depend on Options.
+var commands = map[ACLRole][]string{
+	Worker:   append([]string{"ping", "unlink", "get", "set", "scan", "dbsize"}, ruleCommandsOf(keyspace.BoardRules+" "+keyspace.EntryRules)...),
+	Reader:   {"get", "set", "getex", "pttl", "pexpire", "unlink", "time", "evalsha", "eval", "hget", "hgetall", "subscribe", "ping"},
+	Limiter:  {"evalsha", "eval", "time", "type", "unlink", "get", "set", "pexpire", "zadd", "zrange", "zremrangebyscore", "zcard", "zscore"},
+	Locker:   {"evalsha", "eval", "time", "get", "set", "del", "pexpire", "pttl", "rpush", "blpop"},
+	Exporter: {"info", "slowlog|len", "slowlog|get", "latency|latest"},
+}
+
+// setCommands clear index sets.
+var setCommands = []string{"scard", "renamenx", "sscan", "srem"}
+
+// ClusterRules are the additional rules of a worker, and of accounts for unstale doctor, in Redis
+// Cluster.
+const ClusterRules = "+cluster|slots +cluster|nodes"
+
+// WorkerCommands are all commands that a worker can need, some of them only in Cluster or with a
+// flag.
+var WorkerCommands = slices.Concat(commands[Worker], setCommands, ruleCommandsOf(ClusterRules), []string{"select", "subscribe", "publish", "wait", "spublish", "xrange"})
+
+// ACLRules returns the rules of a role for ACL SETUSER. Each of them is needed.
+func ACLRules(role ACLRole, o ACLOptions) (rules []string) {
+	names := slices.Clone(commands[role])
+	add := func(when bool, more ...string) {
+		if when {
+			names = append(names, more...)
+		}
+	}
+	var rest []string // keys and channels
+	switch role {
+	case Worker:
+		made := ruleNamesOf(o.Map)
+		add(made.sets, setCommands...)
+		add(o.Wake != "", "subscribe")
+		add(o.Sharded, "spublish")
+		add(!o.Sharded, "publish")
+		add(o.Wait, "wait")
+		add(o.Shadow, "xrange")
+		rest = made.workerRules()
+		for _, channel := range []string{o.Map.Channel(), o.Wake} {
+			if channel != "" {
+				rest = append(rest, "&"+safe(protocol.Escape(channel)))
+			}
+		}
+		if o.Shadow {
+			rest = append(rest, "%R~"+protocol.ShadowKey)
+		}
+	case Reader:
+		add(o.Report || o.Shadow, "xadd")
+		add(o.Popular, "zincrby", "zremrangebyrank", "zrange")
+		rest = append(readerRules(o.Map), "&"+safe(protocol.Escape(o.Map.Channel())))
+		if o.Report {
+			rest = append(rest, "%W~"+protocol.ReportKey)
+		}
+		if o.Shadow {
+			rest = append(rest, "%W~"+protocol.ShadowKey)
+		}
+		if o.Popular {
+			rest = append(rest, "~"+protocol.PopularPrefix+"*")
+		}
+	case Limiter:
+		rest = []string{"~" + safe(protocol.Escape(o.Prefix)) + "*"}
+	case Locker:
+		rest = []string{"~" + safe(protocol.Escape(o.Prefix)) + "{*"}
+	}
+	if role != Exporter { // which uses database 0
+		add(!o.Cluster, "select")
+		add(o.Cluster, "cluster|slots")
+		add(o.Cluster && role == Worker, "cluster|nodes")
+		add(o.Cluster && role != Worker, "command") // where go-redis looks for the key of a command
+	}
+	for _, name := range names {
+		rules = append(rules, "+"+name)
+	}
+	return append(rules, rest...)
+}
+
+// ACLLine returns the command that gives an account these rules and takes all others. It leaves the
+// passwords of the account as they are: a new account has none, and cannot log in.
+func ACLLine(user string, rules []string) string {
+	return fmt.Sprintf("ACL SETUSER %s on resetkeys resetchannels clearselectors -@all %s", user, strings.Join(rules, " "))
+}
+
+// ruleCommandsOf returns the commands of rules, without the sign.
+func ruleCommandsOf(rules string) (names []string) {
+	for rule := range strings.FieldsSeq(rules) {
+		if name, isCommand := strings.CutPrefix(rule, "+"); isCommand {
+			names = append(names, name)
+		}
+	}
+	return names
 }

@@ -3,8 +3,11 @@ package doctor
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
+	"time"
+	"unicode"
 
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/invalidation"
@@ -159,4 +162,411 @@ func (r *Review) indirect() bool {
 	return slices.ContainsFunc(r.names, func(n invalidation.MapName) bool {
 		return n.Kind == invalidation.KindSet || n.Kind == invalidation.KindStamp
 	})
+}
+
+// byReads files keys by the reads of the map. Without reads, it files none.
+type byReads struct {
+	section *invalidation.ReadSection
+	all     map[string]invalidation.Read
+	prefix  string // of the keys of all reads
+	files   map[invalidation.ReadName]*readFile
+	unsure  int64 // keys without a read that would have one if a value contained a colon
+}
+
+// A readFile is the family of one name of a read.
+type readFile struct {
+	entity  string // that reaches its first key
+	longest time.Duration
+	figures Figures
+}
+
+func newByReads(m *invalidation.Map) byReads {
+	b := byReads{section: m.Reads(), prefix: m.Reads().Prefix(), all: map[string]invalidation.Read{}, files: map[invalidation.ReadName]*readFile{}}
+	for _, r := range m.Reads().All() {
+		b.all[r.Name] = r
+	}
+	return b
+}
+
+// note files a key and reports whether a read names it, or else whether one should, because the
+// key begins like the keys of the reads.
+func (b *byReads) note(k *keyspace.KeyInfo, entity string) (named, unnamed bool) {
+	if len(b.all) == 0 {
+		return false, false
+	}
+	names := b.section.Of(k.Name)
+	if len(names) == 0 || names[0].Unsure {
+		if unnamed = strings.HasPrefix(k.Name, b.prefix); unnamed && len(names) > 0 {
+			b.unsure++
+		}
+		return false, unnamed
+	}
+	name := names[0]
+	f := b.files[name]
+	if f == nil {
+		f = &readFile{entity: entity}
+		if name.Kind == invalidation.KindKey {
+			f.longest = longestLife(b.all[name.Read].Lifetime)
+		}
+		b.files[name] = f
+	}
+	f.figures.note(k, marks{late: f.longest > 0 && k.TTL > f.longest, longest: f.longest})
+	return true, false
+}
+
+// families returns the families of reads, in any order.
+func (b *byReads) families() (all []Family) {
+	for name, f := range b.files {
+		all = append(all, Family{Name: KeyName(name.Text), Entity: f.entity, Read: name.Read, Kind: string(name.Kind), Figures: f.figures})
+	}
+	return all
+}
+
+// longestLife returns the longest TTL in Redis of a value of a read. Without a range it has the
+// usual jitter.
+func longestLife(l invalidation.Lifetime) time.Duration {
+	jitter := 0.15
+	if l.Most > l.Least {
+		jitter = float64(l.Most-l.Least) / float64(l.Most+l.Least)
+	}
+	more := func(d time.Duration) time.Duration { return d + time.Duration(jitter*float64(d)) }
+	if l.SlidingMax > 0 {
+		return max(l.SlidingMax, more(l.Negative))
+	}
+	middle, stale := (l.Least+l.Most)/2, l.Stale
+	if stale == 0 {
+		stale = middle / 10
+	}
+	return max(more(middle)+max(stale, l.StaleOnError), more(l.Negative))
+}
+
+// lifetimes finds keys whose TTL is outside of the range of their read.
+func (r *Review) lifetimes(w keyspace.Walked, families []Family) []Finding {
+	if len(r.reads.all) == 0 {
+		return nil
+	}
+	const what = "keys that live longer than their read allows"
+	all := r.ofSome(w, "+pttl", what, r.offenders("lifetime", families, func(f *Family) int64 { return f.Late },
+		func(f *Family) string {
+			return fmt.Sprintf("%s: %s left, at most %s", quotedName(f.LateKey), f.LongestTTL.Round(time.Second), longestLife(r.reads.all[f.Read].Lifetime))
+		}, what+": %d", "use the generated function of the read, or correct its ttl in the map", "no key lives longer than its read allows"))
+	var short []string
+	for _, f := range families {
+		// the keys of readers that still store are of all ages
+		if least := r.reads.all[f.Read].Lifetime.Least; f.Read != "" && f.Kind == string(invalidation.KindKey) && f.Keys >= 20 && f.LongestTTL > 0 && f.LongestTTL < least/10 {
+			short = append(short, fmt.Sprintf("%d of %s: at most %s left of %s", f.Keys, quotedName(f.Name), f.LongestTTL, least))
+		}
+	}
+	if len(short) > 0 {
+		all = append(all, finding("lifetime", Info, "all keys of a read end soon: are they stored for less than its ttl?", strings.Join(short, "\n"),
+			"compare the readers' TTL with the map's, unless they have stopped")...)
+	}
+	return all
+}
+
+// unnamed finds keys that no read names.
+func (r *Review) unnamed(_ keyspace.Walked, families []Family) []Finding {
+	if len(r.reads.all) == 0 {
+		return nil
+	}
+	those := r.offenders("unnamed", families, func(f *Family) int64 { return f.Unnamed }, func(f *Family) string { return quotedName(f.UnnamedKey) },
+		"keys that no read of the map names: %d", "correct the names that readers use, or add them to reads", "a read of the map names every key with the prefix "+cmp.Or(r.reads.prefix, `""`))
+	if r.reads.unsure > 0 {
+		those[0].Evidence += fmt.Sprintf("\n%d of them are of a read if a value may contain a colon", r.reads.unsure)
+	}
+	return those
+}
+
+// unused finds reads that have no keys.
+func (r *Review) unused(keyspace.Walked, []Family) []Finding {
+	var names []string
+	if len(r.reads.all) == 0 {
+		return nil
+	}
+	for _, read := range r.reads.section.All() {
+		if r.reads.files[invalidation.ReadName{Read: read.Name, Kind: invalidation.KindKey, Text: read.Key}] == nil {
+			names = append(names, read.Name)
+		}
+	}
+	if len(names) == 0 {
+		return finding("reads", OK, "every read of the map has keys", "", "")
+	}
+	return finding("reads", Info, "reads of the map without a key", strings.Join(names, ", "), "fetch them with the generated functions, or remove them if nothing reads them")
+}
+
+const (
+	// maxBranches is the number of names that a part may have before it counts as an ID.
+	maxBranches = 24
+	// maxParts is the number of parts of a name that distinguish families.
+	maxParts = 8
+	// maxNodes bounds all families together: beyond it, a new part counts as an ID.
+	maxNodes = 4096
+)
+
+// anyPart represents IDs in the name of a family.
+const anyPart = "*"
+
+// A tree files names by their parts, and detects which parts are IDs: parts with a digit or with
+// much text, and parts that have many names.
+type tree struct {
+	root  node
+	nodes int
+	full  bool // maxNodes has merged names that are not alike
+}
+
+type node struct {
+	children map[string]*node
+	folded   bool     // all children are merged into one, for IDs
+	figures  *Figures // nil: no name ends here
+}
+
+// parts splits a name at colons.
+func parts(name string) []string {
+	list := strings.SplitN(name, ":", maxParts)
+	for i, p := range list {
+		if isID(p) || i == maxParts-1 && strings.Contains(p, ":") {
+			list[i] = anyPart
+		}
+	}
+	return list
+}
+
+// isID reports whether a part looks like an ID: it has a digit, or no readable word.
+func isID(part string) bool {
+	const longest = 24
+	return len(part) > longest || strings.ContainsFunc(part, unicode.IsDigit) || part == anyPart
+}
+
+// file returns the figures of a name's family, which may be new.
+func (t *tree) file(name string) *Figures {
+	n := &t.root
+	for _, part := range parts(name) {
+		n = t.step(n, part)
+	}
+	if n.figures == nil {
+		n.figures = &Figures{}
+	}
+	return n.figures
+}
+
+// step returns the child for a part. If there are too many children, it merges them into IDs.
+func (t *tree) step(n *node, part string) *node {
+	if n.folded {
+		return n.children[anyPart]
+	}
+	if c, ok := n.children[part]; ok {
+		return c
+	}
+	t.full = t.full || t.nodes >= maxNodes
+	if len(n.children) >= maxBranches || t.nodes >= maxNodes && len(n.children) > 0 {
+		t.fold(n)
+		return n.children[anyPart]
+	}
+	if t.nodes >= maxNodes {
+		part, n.folded = anyPart, true
+	}
+	if n.children == nil {
+		n.children = map[string]*node{}
+	}
+	c := &node{}
+	n.children[part] = c
+	t.nodes++
+	return c
+}
+
+// fold merges all children into one.
+func (t *tree) fold(n *node) {
+	all := &node{}
+	for _, c := range n.children {
+		t.merge(all, c)
+	}
+	t.nodes -= len(n.children) - 1
+	n.children, n.folded = map[string]*node{anyPart: all}, true
+}
+
+// merge adds the figures of another node and its descendants.
+func (t *tree) merge(into, from *node) {
+	if from.figures != nil {
+		if into.figures == nil {
+			into.figures = &Figures{}
+		}
+		into.figures.add(from.figures)
+	}
+	for part, child := range from.children {
+		if into.children == nil {
+			into.children = map[string]*node{}
+		}
+		if have, ok := into.children[part]; ok {
+			t.merge(have, child)
+			t.nodes--
+		} else {
+			into.children[part] = child
+		}
+	}
+	if into.folded = into.folded || from.folded; len(into.children) > maxBranches || into.folded && len(into.children) > 1 {
+		t.fold(into)
+	}
+}
+
+// each calls visit with each family, in random order.
+func (t *tree) each(visit func(name string, f *Figures)) {
+	var walk func(n *node, name string)
+	walk = func(n *node, name string) {
+		if n.figures != nil {
+			visit(name, n.figures)
+		}
+		for part, c := range n.children {
+			below := part
+			if n != &t.root {
+				below = name + ":" + part
+			}
+			walk(c, below)
+		}
+	}
+	walk(&t.root, "")
+}
+
+const (
+	// largeValue is the smallest size to report: it takes a millisecond or so on the wire, and all
+	// clients wait.
+	largeValue = 100 << 10
+	// longLife is typical of a database rather than of a cache.
+	longLife = 24 * time.Hour
+)
+
+// Figures describe the keys of a family.
+type Figures struct {
+	Keys       int64         `json:"keys"`
+	Bytes      int64         `json:"bytes"`
+	Largest    int64         `json:"largest_bytes"`
+	LargestKey KeyName       `json:"largest_key,omitempty"`
+	Large      int64         `json:"large"`       // of more than 100 KiB
+	Eternal    int64         `json:"without_ttl"` // keys
+	EternalKey KeyName       `json:"without_ttl_key,omitempty"`
+	Long       int64         `json:"life_above_a_day"` // keys, by their TTL or since they were last used, unless their read allows more
+	LongKey    KeyName       `json:"life_above_a_day_key,omitempty"`
+	LongFor    time.Duration `json:"-"` // of LongKey, the longest
+	LongestTTL time.Duration `json:"-"`
+	Hottest    int64         `json:"hottest_freq"` // 0 to 255, logarithmic; -1: not told
+	HottestKey KeyName       `json:"hottest_key,omitempty"`
+	Late       int64         `json:"ttl_above_read"` // keys whose read allows less
+	LateKey    KeyName       `json:"ttl_above_read_key,omitempty"`
+	Unnamed    int64         `json:"unnamed"` // keys that a read of the map should name
+	UnnamedKey KeyName       `json:"unnamed_key,omitempty"`
+}
+
+// marks are what the reads of the map tell about a key.
+type marks struct {
+	late, unnamed bool
+	longest       time.Duration // that its read allows; 0: it has none
+}
+
+// note adds a key.
+func (f *Figures) note(i *keyspace.KeyInfo, m marks) {
+	one := Figures{Keys: 1, Bytes: max(i.Bytes, 0), Largest: i.Bytes, LargestKey: KeyName(i.Name), Hottest: i.Freq}
+	if i.Freq >= 0 {
+		one.HottestKey = KeyName(i.Name)
+	}
+	if i.Bytes > largeValue {
+		one.Large = 1
+	}
+	if i.TTL == keyspace.NoTTL {
+		one.Eternal, one.EternalKey = 1, KeyName(i.Name)
+	}
+	one.LongestTTL = i.TTL
+	if life := max(i.TTL, i.Idle); life > max(longLife, m.longest) {
+		one.Long, one.LongFor, one.LongKey = 1, life, KeyName(i.Name)
+	}
+	if m.late {
+		one.Late, one.LateKey = 1, KeyName(i.Name)
+	}
+	if m.unnamed {
+		one.Unnamed, one.UnnamedKey = 1, KeyName(i.Name)
+	}
+	if f.Keys == 0 {
+		*f = one
+		return
+	}
+	f.add(&one)
+}
+
+// add adds another family.
+func (f *Figures) add(o *Figures) {
+	if f.Keys == 0 {
+		*f = *o
+		return
+	}
+	f.Keys += o.Keys
+	f.Bytes += o.Bytes
+	f.Large += o.Large
+	f.Eternal += o.Eternal
+	f.Long += o.Long
+	if o.LongestTTL > f.LongestTTL {
+		f.LongestTTL = o.LongestTTL
+		if o.Late > 0 {
+			f.LateKey = o.LateKey
+		}
+	}
+	if o.LongFor > f.LongFor {
+		f.LongFor, f.LongKey = o.LongFor, o.LongKey
+	}
+	f.Late += o.Late
+	f.Unnamed += o.Unnamed
+	f.UnnamedKey = cmp.Or(f.UnnamedKey, o.UnnamedKey)
+	if o.Largest > f.Largest {
+		f.Largest, f.LargestKey = o.Largest, o.LargestKey
+	}
+	if o.Hottest > f.Hottest {
+		f.Hottest, f.HottestKey = o.Hottest, o.HottestKey
+	}
+	if f.EternalKey == "" {
+		f.EternalKey = o.EternalKey
+	}
+}
+
+// advisedBytes is the longest name that the grammar advises.
+const advisedBytes = 64
+
+// A rule is a rule of the grammar of names, which is advice.
+type rule struct {
+	name   string
+	breaks func(name string) bool
+}
+
+var grammar = []rule{
+	{"upper case", func(n string) bool { return strings.ContainsFunc(n, func(r rune) bool { return r >= 'A' && r <= 'Z' }) }},
+	{"a space, a newline or a quote", func(n string) bool { return strings.ContainsAny(n, " \t\r\n'\"`") }},
+	{"more than 64 bytes", func(n string) bool { return len(n) > advisedBytes }},
+	{"no : or _ between parts", func(n string) bool { return !strings.ContainsAny(n, ":_") }},
+}
+
+// A Breach is the number of names that break a rule, with an example.
+type Breach struct {
+	Rule    string  `json:"rule"`
+	Keys    int64   `json:"keys"`
+	Example KeyName `json:"example,omitempty"`
+}
+
+// breaches counts the broken rules.
+type breaches [4]Breach
+
+func (b *breaches) note(name string) {
+	for i, r := range grammar {
+		if r.breaks(name) {
+			if b[i].Keys++; b[i].Keys == 1 {
+				b[i].Rule, b[i].Example = r.name, KeyName(name)
+			}
+		}
+	}
+}
+
+// list returns the breaches with at least one name.
+func (b *breaches) list() []Breach {
+	list := []Breach{}
+	for _, one := range b {
+		if one.Keys > 0 {
+			list = append(list, one)
+		}
+	}
+	return list
 }

@@ -1,14 +1,15 @@
 package keyspace
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
 	"github.com/unstale/unstale/protocol"
 )
 
@@ -234,4 +235,158 @@ func (n *News) next() protocol.Message {
 	}
 	n.Keys, n.Patterns = n.Keys[keys:], n.Patterns[patterns:]
 	return m
+}
+
+// A series numbers the messages of one Publisher on one channel.
+type series struct {
+	// held while messages are numbered and sent: subscribers must receive them in that order
+	mu    sync.Mutex
+	epoch string                 // empty before the first message
+	shown atomic.Pointer[string] // epoch, readable without mu
+	seq   uint64                 // of the last message of the epoch
+	node  string                 // the address that the epoch is pinned to
+
+	after    string // the previous epoch, if it was abandoned without a final message
+	afterSeq uint64 // the number of its last message
+
+	told redisTime // of signed messages
+}
+
+// pin begins a new epoch if the node differs from the node of the last message.
+func (s *series) pin(node string) {
+	if s.epoch != "" && s.node == node {
+		return
+	}
+	if s.seq > 0 { // an epoch without messages needs no mention
+		s.after, s.afterSeq = s.epoch, s.seq
+	}
+	epoch := rand.Text()
+	s.epoch, s.seq, s.node, s.told = epoch, 0, node, redisTime{}
+	s.shown.Store(&epoch)
+}
+
+// number makes m the next message of the epoch. It adds mark to the first one if the publisher
+// sends heartbeats or another epoch came before.
+func (s *series) number(m *protocol.Message, mark *protocol.Beat) {
+	s.seq++
+	m.Epoch, m.Seq = s.epoch, s.seq
+	if s.seq > 1 || mark == nil && s.after == "" {
+		return
+	}
+	if m.Beat == nil {
+		m.Beat = &protocol.Beat{}
+		if mark != nil {
+			*m.Beat = *mark
+		}
+	}
+	m.Beat.First, m.Beat.After, m.Beat.AfterSeq = true, s.after, s.afterSeq
+}
+
+// end resets the epoch.
+func (s *series) end() {
+	s.epoch, s.seq, s.node, s.after, s.afterSeq = "", 0, "", "", 0
+	s.shown.Store(nil)
+}
+
+// redisTimeLife is how long an answer to TIME is used. Heartbeats renew it, so batches rarely ask.
+const redisTimeLife = time.Second
+
+// A redisTime is an answer to TIME. The zero value is the machine's own clock.
+type redisTime struct {
+	time time.Time
+	at   time.Time // when it came, by the machine's monotonic clock
+}
+
+func (r redisTime) now() time.Time {
+	if r.time.IsZero() {
+		return time.Now()
+	}
+	return r.time.Add(time.Since(r.at))
+}
+
+// askTime asks a node for its time if messages are signed and the last answer is too old. It
+// returns the result of heard. An account without +time signs with the clock of the machine.
+func (p *Publisher) askTime(ctx context.Context, s *series, node *redis.Client) (again bool, err error) {
+	if p.messageKey == nil || time.Since(s.told.at) < redisTimeLife || !p.nodes.clock.mayAsk() {
+		return false, nil
+	}
+	c := redis.NewTimeCmd(ctx, "time")
+	if err := p.nodes.exec(ctx, node, []redis.Cmder{c}); err != nil {
+		return false, err
+	}
+	if firstWord(c.Err()) == "NOPERM" {
+		p.nodes.clock.deny()
+		s.told = redisTime{}
+		return false, nil
+	}
+	s.told = redisTime{c.Val(), time.Now()}
+	return p.heard(ctx, node, []redis.Cmder{c})
+}
+
+// text returns a message in the event format, signed if there is a key.
+func (p *Publisher) text(s *series, channel string, m protocol.Message) []byte {
+	if p.messageKey == nil {
+		return m.Append(nil, protocol.FormatEvent)
+	}
+	m.Sent = uint64(s.told.now().UnixMicro())
+	return m.AppendSigned(nil, channel, p.messageKey)
+}
+
+// Introduce announces that heartbeats will be sent. From now on the first message of each epoch is
+// marked as a heartbeat in addition to its content: subscribers then expect the next ones. source
+// is the ID of the outbox, lease the longest lease that a reader may hold. Call it again when the
+// lease changes.
+func (p *Publisher) Introduce(source string, lease time.Duration) {
+	p.mark.Store(&protocol.Beat{Source: source, Lease: lease.Milliseconds()})
+}
+
+// Beat sends a heartbeat on channel, in the event format. If it would be the first message of its
+// epoch, which proves nothing, that message is sent first. moved is the channel of the publisher's
+// map, or "". Everything committed by asOf is known to be invalidated. Beat waits for at most one
+// pipeline of another message on the channel. Call Introduce first. The error is an *Outage.
+//
+// If withheld is a reason, the message is not a heartbeat, but reports why there is none. It is
+// marked as the first of an epoch, so older readers do not count it.
+func (p *Publisher) Beat(ctx context.Context, channel, moved, withheld string, asOf time.Time) error {
+	s := p.series(channel)
+	_, err := p.say(ctx, s, channel, func() (texts [][]byte) {
+		mark := cmp.Or(p.mark.Load(), &protocol.Beat{})
+		if s.seq == 0 {
+			first := protocol.Message{At: time.Now().UTC()}
+			s.number(&first, mark)
+			texts = append(texts, p.text(s, channel, first))
+		}
+		beat := *mark
+		beat.Moved, beat.Withheld, beat.First = moved, withheld, withheld != ""
+		beat.Behind = max(time.Since(asOf).Milliseconds(), 1)
+		beat.Alive = p.alive.Load()
+		m := protocol.Message{At: time.Now().UTC(), Beat: &beat}
+		s.number(&m, mark)
+		return append(texts, p.text(s, channel, m))
+	})
+	return err
+}
+
+// Goodbye ends the epoch on channel, if there is one, with a final message. From its number
+// subscribers learn whether they have received all messages. Later messages begin another epoch.
+// The error is an *Outage.
+func (p *Publisher) Goodbye(ctx context.Context, channel string) error {
+	s := p.series(channel)
+	s.mu.Lock()
+	spoken := s.seq > 0
+	s.mu.Unlock()
+	if !spoken {
+		return nil
+	}
+	_, err := p.say(ctx, s, channel, func() [][]byte {
+		beat := protocol.Beat{Last: true}
+		if mark := p.mark.Load(); mark != nil {
+			beat.Source, beat.Lease = mark.Source, mark.Lease
+		}
+		m := protocol.Message{At: time.Now().UTC(), Beat: &beat}
+		s.number(&m, nil)
+		defer s.end()
+		return [][]byte{p.text(s, channel, m)}
+	})
+	return err
 }

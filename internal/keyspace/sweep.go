@@ -2,8 +2,11 @@ package keyspace
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -206,4 +209,295 @@ func (p *sweep) again(masters int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.result.Again += masters
+}
+
+// maxRounds bounds how often a slot may move on before a sweep gives up. The caller begins again,
+// with the patterns that were requested meanwhile, which would wait otherwise.
+const maxRounds = 5
+
+// cluster scans all masters in parallel, and then again, from the start, those that have slots that
+// were not seen.
+//
+// A slot is seen if its master has it at every page of a scan. Each page comes with the master's
+// reply about its slots, in one pipeline, so a slot may even leave and return between two pages. A
+// slot that is not seen is followed to the masters that have it after the round. Other moves do not
+// matter, so slots that move one by one do not keep a sweep going. A failover is the same: all
+// slots move, to the replica.
+//
+// If a move is undone while its destination is scanned again, keys may be missed: the second sweep
+// covers that.
+func (p *sweep) cluster(ctx context.Context) error {
+	patience := p.sweeper.newPatience()
+	at, due, err := p.due(ctx, patience, nil)
+	for rounds := 0; err == nil && len(due) > 0; p.again(len(due)) {
+		failed, roundErr := p.round(ctx, at, due)
+		if roundErr != nil {
+			return roundErr
+		}
+		if len(failed) == 0 {
+			patience.reset()
+			rounds++
+		}
+		if rounds > maxRounds {
+			return &Outage{State: StateMoving, Err: fmt.Errorf("slots were still moving after %d rounds of a sweep", maxRounds)}
+		}
+		var failure error
+		for id := range failed {
+			due[id].gone, failure = due[id].slots, failed[id]
+		}
+		if failure != nil { // one wait for all
+			if err := patience.wait(ctx, failure); err != nil {
+				return err
+			}
+		}
+		at, due, err = p.due(ctx, patience, due)
+	}
+	return err
+}
+
+// due asks until every master answers, and each slot that a round has not seen has one. It returns
+// what is due in the next round: everything in the first.
+func (p *sweep) due(ctx context.Context, patience *patience, seen map[string]*stay) (*layout, map[string]*stay, error) {
+	for {
+		l, err := p.sweeper.layout(ctx)
+		if err == nil {
+			due, unknown := l.due(seen)
+			if unknown == nil {
+				return l, due, nil
+			}
+			err = p.sweeper.moving(ctx, unknown)
+		}
+		if err := patience.wait(ctx, err); err != nil {
+			return nil, nil, err
+		}
+	}
+}
+
+// round scans the masters that are due, in parallel, and returns those errors that another round
+// may fix.
+func (p *sweep) round(ctx context.Context, l *layout, due map[string]*stay) (failed map[string]error, err error) {
+	masters, err := p.sweeper.nodes.masters(ctx)
+	if err != nil {
+		return nil, err
+	}
+	like := masters[0].Options()
+	var (
+		mu    sync.Mutex
+		group sync.WaitGroup
+	)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	failed = map[string]error{}
+	for id, stay := range due {
+		group.Go(func() {
+			scanErr := p.scan(ctx, l.options(id, like), stay)
+			if scanErr == nil {
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if mayFailOver(scanErr) {
+				failed[id] = scanErr
+				return
+			}
+			if err == nil {
+				err = scanErr
+			}
+			cancel()
+		})
+	}
+	group.Wait()
+	return failed, err
+}
+
+const (
+	// failoverPatience is how long a sweep waits for a master's successor: longer than a Cluster
+	// takes to elect one at its default node timeout of 15 s.
+	failoverPatience = 30 * time.Second
+	failoverPause    = 200 * time.Millisecond
+)
+
+// A patience waits for a failover, and not for errors that a failover does not fix.
+type patience struct {
+	limit time.Duration
+	since time.Time // of the first of consecutive errors
+}
+
+func (s *Sweeper) newPatience() *patience { return &patience{limit: s.patience} }
+
+// reset records a success.
+func (p *patience) reset() { p.since = time.Time{} }
+
+// wait waits a little after an error, or returns it.
+func (p *patience) wait(ctx context.Context, err error) error {
+	if p.since.IsZero() {
+		p.since = time.Now()
+	}
+	if !mayFailOver(err) || time.Since(p.since) >= p.limit {
+		return err
+	}
+	timer := time.NewTimer(failoverPause)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return outage(ctx.Err())
+	case <-timer.C:
+		return nil
+	}
+}
+
+// mayFailOver reports whether a scan that ended with err may succeed at a successor of its master.
+// The caller must get a Loss immediately.
+func mayFailOver(err error) bool {
+	var o *Outage
+	if !errors.As(err, &o) {
+		return false
+	}
+	switch o.State {
+	case StateNetwork, StateTimeout, StateLoading, StateReadOnly, StateMasterDown, StateClusterDown, StateMoving, StateNoReplicas:
+		return true
+	}
+	return false
+}
+
+// A budget is the share of Redis time that sweeps and sets have together.
+type budget struct {
+	share float64
+	users atomic.Int32 // calls of Sweep, TakeSet and TakeSets that are under way
+}
+
+// newPace returns the pace of a sweep, which has the share together with the others that are under
+// way.
+func (b *budget) newPace() *pace {
+	p := newPace(b.share)
+	p.users = &b.users
+	return p
+}
+
+// busy records that a sweep is running, until the caller calls over.
+func (b *budget) busy() (over func()) {
+	b.users.Add(1)
+	return func() { b.users.Add(-1) }
+}
+
+const (
+	// scanAim is how long one SCAN should take Redis, which serves no other client meanwhile.
+	scanAim = 250 * time.Microsecond
+	// scanCount is the COUNT of one SCAN without a budget: some 300 microseconds of Redis time, or
+	// a millisecond.
+	scanCount    = 1000
+	scanCountMin = 10
+	// scanCountFirst is how many the first SCAN looks at, before its cost is known.
+	scanCountFirst = 100
+	// maxRest bounds one pause. Otherwise a single slow answer could stop a sweep.
+	maxRest = time.Second
+	// maxAhead bounds how much a late timer saves later: a few SCANs in a row.
+	maxAhead = 2 * time.Millisecond
+	// minRest is worth a timer; less is saved up.
+	minRest = 200 * time.Microsecond
+)
+
+// A pace keeps a sweep within a share of Redis time. It sets the COUNT of one SCAN, and the pause
+// between two of them, from the response times alone. So a Redis that is busy with other clients,
+// or a slow network, slows the sweep down. It is safe for concurrent use.
+type pace struct {
+	share float64       // of Redis time; 1 or more: all of it
+	users *atomic.Int32 // those that have the share together; nil: this one alone
+
+	mu   sync.Mutex
+	n    int     // what the next SCAN looks at
+	cost float64 // nanoseconds that one bucket takes; 0: not known yet
+	owed time.Duration
+}
+
+func newPace(share float64) *pace {
+	p := &pace{share: share, n: scanCountFirst}
+	if p.unbounded() {
+		p.n = scanCount
+	}
+	return p
+}
+
+func (p *pace) unbounded() bool { return p.share >= 1 }
+
+// count returns how many buckets the next SCAN should look at.
+func (p *pace) count() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return int64(p.n)
+}
+
+// scanned records how long Redis took for a SCAN of the last count. Disturbances only make a
+// measurement longer, so shorter ones get more weight.
+func (p *pace) scanned(took time.Duration) {
+	if p.unbounded() {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	sample, weight := float64(max(took, time.Microsecond))/float64(p.n), 1./16
+	if sample < p.cost {
+		weight = 1. / 4
+	}
+	if p.cost == 0 {
+		weight = 1
+	}
+	p.cost += (sample - p.cost) * weight
+	p.n = min(int(float64(scanAim)/p.cost), 2*p.n, scanCount)
+	p.n = max(p.n, scanCountMin)
+	p.owe(took)
+}
+
+// spent records how long Redis was busy with anything else for the sweep.
+func (p *pace) spent(took time.Duration) {
+	if p.unbounded() {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.owe(took)
+}
+
+func (p *pace) owe(took time.Duration) {
+	share := p.share
+	if p.users != nil {
+		share /= float64(max(p.users.Load(), 1))
+	}
+	p.owed += time.Duration(float64(took) * (1 - share) / share)
+}
+
+// due returns how long Redis should be left alone now.
+func (p *pace) due() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return min(p.owed, maxRest)
+}
+
+// rested records for how long Redis was left alone. Timers are late, which counts for the next
+// time.
+func (p *pace) rested(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.owed > maxRest {
+		p.owed = maxRest
+	}
+	p.owed = max(p.owed-d, -maxAhead)
+}
+
+// rest leaves Redis alone for as long as is due.
+func (p *pace) rest(ctx context.Context) error {
+	d := p.due()
+	if d < minRest {
+		return ctx.Err()
+	}
+	began := time.Now()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		p.rested(time.Since(began))
+		return nil
+	}
 }

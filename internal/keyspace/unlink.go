@@ -4,9 +4,12 @@ import (
 	"context"
 	"slices"
 	"sort"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/unstale/unstale/protocol"
 )
 
 // A Target is one key to unlink.
@@ -193,4 +196,365 @@ func (u *Unlinker) unlinkSplit(ctx context.Context, t *tally) error {
 		return err
 	}
 	return u.send(ctx, t, oneByOne(keys))
+}
+
+const (
+	// maxNamesPerUnlink is the largest number of names of one UNLINK. Redis serves no other client
+	// meanwhile: 500 names take a quarter of a millisecond.
+	maxNamesPerUnlink = 500
+	// maxNamesPerPipeline and maxBytesPerPipeline bound one pipeline. It must take much less than
+	// one Timeout: 10,000 names take Redis some 10 ms, and a megabyte takes a slow network 80 ms.
+	maxNamesPerPipeline = 10_000
+	maxBytesPerPipeline = 1 << 20
+)
+
+// A chunk is the units of one UNLINK, in Cluster all of one slot.
+type chunk []unit
+
+// command builds the UNLINK, each lease before its key.
+func (c chunk) command(ctx context.Context) *redis.IntCmd {
+	args := make([]any, 1, 1+2*len(c))
+	args[0] = "unlink"
+	for _, u := range c {
+		if u.lease != "" {
+			args = append(args, u.lease)
+		}
+		args = append(args, u.key)
+	}
+	return redis.NewIntCmd(ctx, args...)
+}
+
+// size counts names and bytes.
+func (c chunk) size() (names, bytes int) {
+	for _, u := range c {
+		n, b := u.size()
+		names, bytes = names+n, bytes+b
+	}
+	return names, bytes
+}
+
+// chunks cuts units into commands.
+func (u *Unlinker) chunks(units []unit) []chunk {
+	if u.nodes.cluster == nil {
+		return cut(nil, units)
+	}
+	bySlot := make([]uint64, len(units)) // slot, then position
+	for i, u := range units {
+		bySlot[i] = uint64(protocol.Slot(u.key))<<32 | uint64(i)
+	}
+	slices.Sort(bySlot)
+	sorted := make([]unit, len(units))
+	for i, s := range bySlot {
+		sorted[i] = units[uint32(s)]
+	}
+	var chunks []chunk
+	for start, i := 0, 1; i <= len(sorted); i++ {
+		if i == len(sorted) || bySlot[i]>>32 != bySlot[start]>>32 {
+			chunks = cut(chunks, sorted[start:i])
+			start = i
+		}
+	}
+	return chunks
+}
+
+// cut appends chunks of at most maxNamesPerUnlink names and maxBytesPerPipeline bytes, and of one
+// unit at least.
+func cut(chunks []chunk, units []unit) []chunk {
+	start, names, bytes := 0, 0, 0
+	for i, u := range units {
+		n, b := u.size()
+		if i > start && (names+n > maxNamesPerUnlink || bytes+b > maxBytesPerPipeline) {
+			chunks = append(chunks, units[start:i])
+			start, names, bytes = i, 0, 0
+		}
+		names, bytes = names+n, bytes+b
+	}
+	if start < len(units) {
+		chunks = append(chunks, units[start:])
+	}
+	return chunks
+}
+
+// oneByOne makes a chunk of each unit.
+func oneByOne(units []unit) []chunk {
+	chunks := make([]chunk, len(units))
+	for i := range units {
+		chunks[i] = units[i : i+1]
+	}
+	return chunks
+}
+
+// nextRound splits off the chunks of the next pipeline, at least one.
+func nextRound(chunks []chunk) (round, rest []chunk) {
+	var names, bytes int
+	for i, c := range chunks {
+		n, b := c.size()
+		names, bytes = names+n, bytes+b
+		if i > 0 && (names > maxNamesPerPipeline || bytes > maxBytesPerPipeline) {
+			return chunks[:i], chunks[i:]
+		}
+	}
+	return chunks, nil
+}
+
+// A tally is the result of unlinking units so far.
+type tally struct {
+	removed int64 // names that existed
+	refused []refusedUnit
+	away    []refusedUnit // their master is unavailable
+
+	writer   *beaconWriter
+	position Position // the last one, if there was any
+	born     uint64   // see Unlinked
+	readings []Reading
+	timed    bool // the clocks were asked
+
+	unclear []unit // of a chunk that was refused as a whole
+	split   []unit // of a chunk whose slot is moving
+}
+
+// addAway records that the master of a chunk is unavailable.
+func (t *tally) addAway(c chunk, o *Outage) {
+	for _, u := range c {
+		t.away = append(t.away, refusedUnit{u, o})
+	}
+}
+
+// send sends one pipeline. All of a tally's pipelines belong to one epoch: another one means that
+// the writer has had a Loss, and some may be lost.
+func (t *tally) send(ctx context.Context, b *Beacons, commands []redis.Cmder) error {
+	born := t.birth(b)
+	at, err := b.writeBeacon(ctx, t.writer, commands, born)
+	if err != nil {
+		return err
+	}
+	if born != nil {
+		t.born, t.readings = born.read(&b.nodes.clock)
+	}
+	return t.follow(at)
+}
+
+// birth returns the request for the time in the first pipeline of an Unlink, and nil in any other.
+func (t *tally) birth(b *Beacons) *birth {
+	if t.timed || t.writer != &b.unlinks {
+		return nil
+	}
+	t.timed = true
+	if !b.nodes.clock.mayAsk() {
+		return nil
+	}
+	return &birth{}
+}
+
+// follow records a position. The zero Position, of nothing to unlink, changes nothing.
+func (t *tally) follow(b Position) error {
+	switch {
+	case b.Epoch == "":
+		return nil
+	case t.position.Epoch != "" && t.position.Epoch != b.Epoch:
+		return &Loss{Position: t.position}
+	}
+	t.position = b
+	return nil
+}
+
+// count records the reply to one chunk. The error is not the fault of a key.
+func (t *tally) count(c chunk, reply *redis.IntCmd) error {
+	err := reply.Err()
+	switch {
+	case err == nil:
+		t.removed += reply.Val()
+	case isSplit(c, err):
+		t.split = append(t.split, c...)
+	case !isRefusal(err):
+		return err
+	case len(c) == 1:
+		t.refused = append(t.refused, refusedUnit{c[0], err})
+	default:
+		t.unclear = append(t.unclear, c...)
+	}
+	return nil
+}
+
+// isSplit reports whether a chunk was turned away because its slot is on its way from one node to
+// another, with some of the names here and some there. A name that does not exist, as most leases
+// do not, counts as there.
+func isSplit(c chunk, err error) bool {
+	names, _ := c.size()
+	return names > 1 && redis.IsTryAgainError(err)
+}
+
+// A unit is a key and the name of its lease, which are always unlinked by the same command. Lease
+// is empty where the key can have none.
+type unit struct {
+	index      int // of the target or pattern that it comes from
+	key, lease string
+}
+
+func newUnit(index int, key string) unit {
+	lease, _ := protocol.LeaseKey(key)
+	return unit{index: index, key: key, lease: lease}
+}
+
+// found returns the unit to unlink for a name that a scan found: the key with its lease if the key
+// matches, even if only the lease exists. No pattern matches a tombstone, nor another of unstale's
+// own names, such as an index set that is being cleared.
+func found(m *Matcher, name string) (unit, bool) {
+	if protocol.IsHoldKey(name) || strings.HasPrefix(name, protocol.Prefix) {
+		return unit{}, false
+	}
+	if index := m.First(name); index >= 0 {
+		return newUnit(index, name), true
+	}
+	if inner, isLease := protocol.InnerKey(name); isLease {
+		if index := m.First(inner); index >= 0 {
+			return unit{index: index, key: inner, lease: name}, true
+		}
+	}
+	return unit{}, false
+}
+
+func (u unit) isTombstone() bool { return protocol.IsHoldKey(u.key) }
+
+// size counts names and bytes.
+func (u unit) size() (names, bytes int) {
+	if u.lease == "" {
+		return 1, len(u.key)
+	}
+	return 2, len(u.lease) + len(u.key)
+}
+
+// tombstoneValue is the value of a tombstone. It is never read: only its existence counts.
+const tombstoneValue = "1"
+
+// A tombstone forbids storing a value under the key of a unit. It is a separate key, which no
+// UNLINK names.
+type tombstone struct {
+	of       *unit
+	name     string
+	hold     time.Duration
+	commands [3]redis.Cmder
+}
+
+// hold sets the tombstones that units need; of returns the hold time, 0 for none. A unit whose
+// tombstone is refused is unlinked nevertheless, since its key is stale anyway. So is a unit with
+// an unavailable master, which unlinking will find too.
+//
+// Tombstones are set before the first key is unlinked: otherwise a lease that a reader took between
+// the two would outlive them. They are not in the same pipeline, since in a Cluster a redirected
+// tombstone would arrive after the key was deleted.
+func (u *Unlinker) hold(ctx context.Context, units []unit, of func(index int) time.Duration) ([]refusedUnit, error) {
+	var wanted []tombstone
+	for i := range units {
+		one := &units[i]
+		hold := of(one.index)
+		if hold <= 0 {
+			continue
+		}
+		name, ok := protocol.HoldKey(one.key)
+		if !ok {
+			continue
+		}
+		switch away, err := u.shards.awayFor(ctx, one.key); {
+		case err != nil:
+			return nil, err
+		case away == nil:
+			wanted = append(wanted, tombstone{of: one, name: name, hold: hold})
+		}
+	}
+	var refused []refusedUnit
+	for len(wanted) > 0 {
+		n := tombstonesOfAPipeline(wanted)
+		some, err := u.setTombstones(ctx, wanted[:n])
+		if err != nil {
+			return nil, err
+		}
+		refused = append(refused, some...)
+		wanted = wanted[n:]
+	}
+	return refused, nil
+}
+
+// tombstonesOfAPipeline returns how many of the first tombstones go into one pipeline, at least
+// one.
+func tombstonesOfAPipeline(wanted []tombstone) int {
+	bytes := 0
+	for i := range wanted {
+		commands := len(wanted[i].commands)
+		if bytes += commands * len(wanted[i].name); i > 0 && (bytes > maxBytesPerPipeline || commands*i >= maxNamesPerPipeline) {
+			return i
+		}
+	}
+	return len(wanted)
+}
+
+// setTombstones sets tombstones in one pipeline.
+func (u *Unlinker) setTombstones(ctx context.Context, wanted []tombstone) (refused []refusedUnit, err error) {
+	var commands []redis.Cmder
+	for i := range wanted {
+		wanted[i].prepare(ctx)
+		commands = append(commands, wanted[i].commands[:]...)
+	}
+	if err := u.nodes.exec(ctx, u.nodes.client, commands); err != nil {
+		return nil, err
+	}
+	for i := range wanted {
+		t := &wanted[i]
+		err := t.err()
+		if err == nil {
+			continue
+		}
+		if isRefusal(err) {
+			refused = append(refused, refusedUnit{*t.of, err})
+			continue
+		}
+		o := u.shards.shardOutage(ctx, err)
+		if o == nil {
+			return nil, u.nodes.outage(ctx, err)
+		}
+		if err := u.shards.markAwayFor(ctx, t.of.key, o); err != nil {
+			return nil, err
+		}
+	}
+	return refused, nil
+}
+
+// prepare builds the commands. None of them shortens a running tombstone. The first extends an
+// existing tombstone, which otherwise might expire before the second creates a missing one. If
+// another worker has set a shorter one meanwhile, the third extends that.
+func (t *tombstone) prepare(ctx context.Context) {
+	ms := int64((t.hold + time.Millisecond - 1) / time.Millisecond)
+	t.commands = [3]redis.Cmder{
+		redis.NewBoolCmd(ctx, "pexpire", t.name, ms, "gt"),
+		redis.NewBoolCmd(ctx, "set", t.name, tombstoneValue, "px", ms, "nx"),
+		redis.NewBoolCmd(ctx, "pexpire", t.name, ms, "gt"),
+	}
+}
+
+// err returns the first error of the commands.
+func (t *tombstone) err() error {
+	for _, c := range t.commands {
+		if err := c.Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sameSlotTag returns a text that, as a hash tag, leads to the slot of key. It is the tag of the
+// key or the key itself, which is readable. A key with a } but no tag cannot be a tag, so it gets
+// the smallest number with the same slot: some 16,384 tries, well below a millisecond.
+func sameSlotTag(key string) string {
+	if tag, ok := protocol.HashTag(key); ok {
+		return tag
+	}
+	if key != "" && !strings.Contains(key, "}") {
+		return key
+	}
+	want := protocol.Slot(key)
+	for n := 0; ; n++ {
+		if tag := strconv.Itoa(n); protocol.Slot(tag) == want {
+			return tag
+		}
+	}
 }

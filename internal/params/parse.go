@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -216,4 +217,173 @@ func (p *parser) scalar() error {
 	}
 	p.values = append(p.values, value)
 	return nil
+}
+
+// An Error says why a text cannot be parameters.
+type Error struct {
+	// Name is the parameter at fault. It is empty where no single parameter is.
+	Name string
+	// Err says what is wrong.
+	Err error
+}
+
+// Error returns the name, if there is one, and the cause on one line.
+func (e *Error) Error() string {
+	if e.Name == "" {
+		return e.Err.Error()
+	}
+	return strconv.Quote(e.Name) + ": " + e.Err.Error()
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// A Param is one parameter of a row.
+type Param struct {
+	Name string
+	// Values are text, exactly as written: JSON numbers keep their source text. A scalar has one
+	// value, a list any number, zero included.
+	Values []string
+	// List tells a list of one from a scalar.
+	List bool
+
+	nesting nesting
+	gaps    bool
+}
+
+// Err returns why no template can use the value, or nil: it is an object, or a list with an object
+// or another list in it. It has no Values then.
+func (p Param) Err() error { return p.nesting.err() }
+
+// Gaps reports whether the list that was written has a null, which is no value: those behind it
+// have moved up.
+func (p Param) Gaps() bool { return p.gaps }
+
+// Params are the decoded parameters of a row, in the order written. Names are unique.
+type Params []Param
+
+// Get returns the parameter called name.
+func (p Params) Get(name string) (Param, bool) {
+	for i := range p {
+		if p[i].Name == name {
+			return p[i], true
+		}
+	}
+	return Param{}, false
+}
+
+// A nesting says what makes a value more than a list of scalars.
+type nesting uint8
+
+const (
+	flat nesting = iota
+	objectIn
+	listIn
+)
+
+var (
+	errObjectIn      = errors.New("an object is neither a scalar nor a list of scalars")
+	errListIn        = errors.New("a list within a list is not a scalar")
+	errDuplicateName = errors.New("an object in it has a name twice")
+)
+
+func (n nesting) err() error {
+	switch n {
+	case objectIn:
+		return errObjectIn
+	case listIn:
+		return errListIn
+	}
+	return nil
+}
+
+func nestingOf(err error) nesting {
+	switch err {
+	case errObjectIn:
+		return objectIn
+	case errListIn:
+		return listIn
+	}
+	return flat
+}
+
+// skipNested returns where the value ends that begins at pos in src, however deep it nests.
+func skipNested(src string, pos int) (int, error) {
+	n := nest{parser: parser{scanner: scanner{src: src, pos: pos}}, names: map[memberName]struct{}{}}
+	for {
+		inside, err := n.begin()
+		if err != nil {
+			return 0, err
+		}
+		if !inside {
+			if n.end(); len(n.open) == 0 {
+				return n.pos, nil
+			}
+			if err := n.expect(','); err != nil {
+				return 0, err
+			}
+		}
+		if err := n.member(); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// A nest is a nested value that is being read, without recursion.
+type nest struct {
+	parser
+	open  []int // where the lists and objects begin that are not closed yet
+	names map[memberName]struct{}
+}
+
+// A memberName is a name in the object that begins at a byte.
+type memberName struct {
+	object int
+	name   string
+}
+
+// begin consumes a scalar, or the beginning of a list or an object, and reports whether that has
+// anything in it.
+func (n *nest) begin() (bool, error) {
+	if c := n.peek(); c != '[' && c != '{' {
+		err := n.scalar()
+		n.values = n.values[:0]
+		return false, err
+	}
+	n.open = append(n.open, n.pos)
+	n.pos++
+	return n.peek() != n.closing(), nil
+}
+
+// end consumes the ends of the lists and objects that are over.
+func (n *nest) end() {
+	for len(n.open) > 0 && n.peek() == n.closing() {
+		n.pos++
+		n.open = n.open[:len(n.open)-1]
+	}
+}
+
+// closing returns what ends the innermost list or object.
+func (n *nest) closing() byte {
+	if n.src[n.open[len(n.open)-1]] == '{' {
+		return '}'
+	}
+	return ']'
+}
+
+// member consumes the name of the next value, which it has in an object.
+func (n *nest) member() error {
+	if n.closing() == ']' {
+		return nil
+	}
+	text, err := n.text()
+	if err != nil {
+		return err
+	}
+	name := memberName{n.open[len(n.open)-1], text}
+	if _, twice := n.names[name]; twice {
+		return errDuplicateName
+	}
+	n.names[name] = struct{}{}
+	return n.expect(':')
 }

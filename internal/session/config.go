@@ -1,10 +1,18 @@
 package session
 
 import (
+	"cmp"
+	"context"
+	"errors"
 	"fmt"
+	"net"
+	"regexp"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/unstale/unstale/internal/credentials"
 )
 
 // Config configures how [Sessions] reach MySQL and how long they may hold rows.
@@ -61,4 +69,135 @@ func (c Config) Validate() error {
 	}
 	_, err := c.driver()
 	return err
+}
+
+const wantedDSN = "wanted user:password@tcp(host:3306)/database"
+
+// driver returns the MySQL configuration of the pools.
+func (c Config) driver() (*mysql.Config, error) {
+	switch {
+	case c.MySQL == nil:
+		return nil, errors.New("no mysql is given")
+	case c.MySQL.DBName == "":
+		return nil, fmt.Errorf("mysql dsn: names no database; %s", wantedDSN)
+	}
+	if err := refuseVariables(c.MySQL.Params); err != nil {
+		return nil, fmt.Errorf("mysql dsn: %w", err)
+	}
+	cfg := c.MySQL.Clone()
+	// This package decides how rows are read and what statements mean.
+	cfg.Params = nil
+	cfg.ParseTime, cfg.Loc = true, time.UTC
+	cfg.ColumnsWithAlias = false
+	cfg.ClientFoundRows = false
+	cfg.InterpolateParams = true // one round trip a statement; safe with utf8mb4
+	cfg.MultiStatements = false
+	cfg.AllowAllFiles = false
+	cfg.CheckConnLiveness = true
+	// Ask the server, so that an oversized packet is an error and not a lost connection.
+	cfg.MaxAllowedPacket = 0
+	cfg.Logger = &mysql.NopLogger{} // errors are returned; the loop logs them once
+	cfg.Timeout = cmp.Or(cfg.Timeout, c.StatementTimeout)
+	cfg.WriteTimeout = cmp.Or(cfg.WriteTimeout, c.StatementTimeout)
+	return cfg, cfg.Apply(mysql.Charset("utf8mb4", "utf8mb4_general_ci"), mysql.TimeTruncate(0))
+}
+
+var scheme = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*://`)
+
+// ParseDSN parses a go-sql-driver data source name. The driver's errors quote the part that it
+// parses as the address, which in a malformed DSN may be the password, so ParseDSN does not return
+// them. It does return errors about parameters, which quote only those.
+func ParseDSN(dsn string) (*mysql.Config, error) {
+	cfg, err := parseDSN(dsn)
+	if err != nil {
+		return nil, fmt.Errorf("mysql dsn: %w", err)
+	}
+	return cfg, nil
+}
+
+func parseDSN(dsn string) (*mysql.Config, error) {
+	if s := scheme.FindString(dsn); s != "" {
+		return nil, fmt.Errorf("a URL (%s...) is not understood; %s", s, wantedDSN)
+	}
+	cfg, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		address, _, _ := strings.Cut(dsn[strings.LastIndexByte(dsn, '/')+1:], "?")
+		_, bare := mysql.ParseDSN(dsn[:strings.LastIndexByte(dsn, '/')+1] + address)
+		if bare == nil || strings.HasPrefix(err.Error(), "invalid DSN: ") {
+			return nil, fmt.Errorf("%w; %s", err, wantedDSN)
+		}
+		return nil, fmt.Errorf("cannot be read; %s", wantedDSN)
+	}
+	return cfg, nil
+}
+
+// refuseVariables refuses system variables, which the driver would SET, unless every session pins
+// its own value and so overrides them: applications may share a DSN that has a time_zone.
+func refuseVariables(params map[string]string) error {
+	var pins []string
+	mysql, mariaDB := session{}.byServer()
+	for _, p := range slices.Concat(session{}.common(), mysql, mariaDB) {
+		pins = append(pins, p.name)
+	}
+	var refused []string
+	for name := range params {
+		if !slices.Contains(pins, strings.ToLower(name)) {
+			refused = append(refused, name)
+		}
+	}
+	if len(refused) == 0 {
+		return nil
+	}
+	slices.Sort(refused)
+	return fmt.Errorf("%s: neither a parameter of go-sql-driver nor a system variable that sessions pin; remove it, or set it on the server",
+		strings.Join(refused, ", "))
+}
+
+// Follow makes each new connection of cfg read the user and the password from a file with a DSN,
+// unless that is "", and its certificates from other files: they can change while the process runs.
+// If any of the other files is given, connections use TLS. Errors name the file and not its
+// content.
+func Follow(cfg *mysql.Config, file string, certificates credentials.TLSFiles) error {
+	follow := func(_ context.Context, c *mysql.Config) error {
+		if err := readDSN(c, file); err != nil {
+			return err
+		}
+		return secure(c, certificates)
+	}
+	if err := follow(context.Background(), cfg); err != nil {
+		return err
+	}
+	return cfg.Apply(mysql.BeforeConnect(follow))
+}
+
+func readDSN(c *mysql.Config, file string) error {
+	if file == "" {
+		return nil
+	}
+	dsn, err := credentials.ReadSecret(file)
+	if err != nil {
+		return fmt.Errorf("read the mysql dsn: %w", err)
+	}
+	now, err := ParseDSN(dsn)
+	if err != nil {
+		return fmt.Errorf("file %s: %w", file, err)
+	}
+	c.User, c.Passwd = now.User, now.Passwd
+	return nil
+}
+
+// secure turns TLS on, with the files as they are now.
+func secure(c *mysql.Config, files credentials.TLSFiles) (err error) {
+	if files.Given() {
+		if c.TLS, err = files.Config(c.TLS); err != nil {
+			return fmt.Errorf("TLS of mysql: %w", err)
+		}
+		if c.TLS.ServerName == "" {
+			c.TLS.ServerName, _, _ = net.SplitHostPort(c.Addr) // a socket has none
+		}
+	}
+	if c.TLS != nil && c.TLS.ServerName == "" && !c.TLS.InsecureSkipVerify {
+		return errors.New("TLS of mysql: a socket has no name; set MYSQL_TLS_SERVER_NAME to one in the server's certificate, or turn TLS off, since a socket does not leave the host")
+	}
+	return nil
 }

@@ -3,7 +3,9 @@ package session
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -226,3 +228,82 @@ type LookupNullError struct {
 func (e *LookupNullError) Error() string {
 	return fmt.Sprintf("for %q %s is NULL, and what goes along with it is not: select COALESCE(%[2]s, '') for it, or leave such rows out", e.By, e.Column)
 }
+
+// Contract: session settings, no lock, no row.
+const (
+	setUngroupedSQL = "SET SESSION sql_mode = '" + sqlMode + "'"
+	setGroupedSQL   = "SET SESSION sql_mode = '" + lookupMode + "'"
+)
+
+// modeLimit bounds the statement that restores the mode.
+const modeLimit = time.Second
+
+// lookUpUngrouped runs a lookup that ONLY_FULL_GROUP_BY refuses, as earlier releases did, so an
+// upgrade does not stop invalidation. A statement that aggregates all IDs into one row runs for one
+// ID at a time.
+func (l *Lookups) lookUpUngrouped(ctx context.Context, conn *sql.Conn, query string, by [][]string, values, each int, refusal error) (found [][]string, err error) {
+	if _, err := conn.ExecContext(ctx, setUngroupedSQL); err != nil {
+		return nil, fmt.Errorf("look up: %w", err)
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), modeLimit)
+		defer cancel()
+		if _, err := conn.ExecContext(ctx, setGroupedSQL); err != nil {
+			// closes the session, whose mode is unknown
+			_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+		}
+	}()
+	most := len(by)
+	if mysqlerr.Number(refusal) == mysqlerr.MixedGroups {
+		most = 1
+	}
+	for ; len(by) > 0; by = by[most:] {
+		rows, err := l.lookUp(ctx, conn, query, by[:most], values, each)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, rows...)
+	}
+	l.ungrouped.Store(query, refusal)
+	return found, nil
+}
+
+// Ungrouped returns the error of a lookup that ONLY_FULL_GROUP_BY refused earlier, or nil.
+func (l *Lookups) Ungrouped(query string) error {
+	err, _ := l.ungrouped.Load(query)
+	refusal, _ := err.(error)
+	return refusal
+}
+
+// A LookupSnapshot runs lookups with the session settings of a worker, on one snapshot of the data.
+// It is for one goroutine.
+type LookupSnapshot struct {
+	lookups *Lookups
+	tx      *sql.Tx
+}
+
+// LookupSnapshot begins a read-only transaction. It takes no lock and writes nothing. Close ends
+// it.
+func (l *Lookups) LookupSnapshot(ctx context.Context) (*LookupSnapshot, error) {
+	tx, err := l.db.lookups.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+	if err != nil {
+		return nil, fmt.Errorf("look up: %w", err)
+	}
+	return &LookupSnapshot{l, tx}, nil
+}
+
+// Lookup is like [Lookups.Lookup], except that a lookup that ONLY_FULL_GROUP_BY refuses fails.
+func (l *LookupSnapshot) Lookup(ctx context.Context, query string, by [][]string, values int) ([][]string, error) {
+	return l.lookups.lookUp(ctx, l.tx, query, by, values, 0)
+}
+
+// Select returns the result of a query without arguments that selects the given number of columns.
+// It has the time limit of a lookup.
+func (l *LookupSnapshot) Select(ctx context.Context, query string, columns int) ([][]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.lookups.db.Config.LookupTimeout+lookupGrace)
+	defer cancel()
+	return runLookup(ctx, l.tx, query, nil, columns, 0, answerSize{math.MaxInt, math.MaxInt, 0})
+}
+
+// Close ends the transaction.
+func (l *LookupSnapshot) Close() error { return l.tx.Rollback() }

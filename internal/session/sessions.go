@@ -1,13 +1,18 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jmoiron/sqlx"
+	"github.com/unstale/unstale/internal/mysqlerr"
+	"github.com/unstale/unstale/outbox"
 )
 
 // Sessions are the worker's connections to MySQL, in separate pools (see pool.go): no other
@@ -76,4 +81,246 @@ func (s *Sessions) Ping(ctx context.Context) error {
 		return fmt.Errorf("reach mysql: %w", err)
 	}
 	return nil
+}
+
+// Contract: the dictionary of the current schema; no lock on rows. Without the aliases, MySQL 8
+// returns upper-case column names.
+const enginesSQL = `SELECT table_name AS table_name, engine AS engine FROM information_schema.tables
+WHERE table_schema = DATABASE() AND table_name LIKE 'cache\_outbox%' AND engine <> 'InnoDB'`
+
+// A SettingError describes a server setting that breaks claims, and its fix.
+type SettingError string
+
+// Error implements error.
+func (e SettingError) Error() string { return string(e) }
+
+// Check returns a SettingError for each server setting that breaks claims, or nil. The schema must
+// exist (see package migrations).
+func (s *Sessions) Check(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, s.Config.StatementTimeout)
+	defer cancel()
+	return errors.Join(s.checkBinlog(ctx), s.checkEngines(ctx), s.checkAutoInc(ctx))
+}
+
+// checkBinlog refuses binlog_format STATEMENT, since READ COMMITTED cannot write a statement-based
+// log (error 1665).
+func (s *Sessions) checkBinlog(ctx context.Context) error {
+	on, err := s.Variable(ctx, "@@GLOBAL.log_bin")
+	if err != nil || on != "1" {
+		return err
+	}
+	format, err := s.Variable(ctx, "@@GLOBAL.binlog_format")
+	if err == nil && strings.EqualFold(format, "STATEMENT") {
+		err = SettingError("binlog_format is STATEMENT, so READ COMMITTED cannot write; set it to ROW or MIXED on the server")
+	}
+	return err
+}
+
+// IsJoining reports whether the server may be a node that joins a group or leaves it: super_read_only
+// is on. Its databases may be missing or old until it has joined. It needs no database.
+func (s *Sessions) IsJoining(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, s.Config.StatementTimeout)
+	defer cancel()
+	config := s.Config.MySQL.Clone()
+	config.DBName = ""
+	db, err := s.Config.migrating().connect(config, s.Config.Worker, nil)
+	if err != nil {
+		return false
+	}
+	defer db.Close()
+	var on bool
+	return db.QueryRowContext(ctx, "SELECT @@GLOBAL.super_read_only").Scan(&on) == nil && on
+}
+
+func (s *Sessions) checkEngines(ctx context.Context) error {
+	var tables []struct {
+		Name   string `db:"table_name"`
+		Engine string `db:"engine"`
+	}
+	if err := s.Side.SelectContext(ctx, &tables, enginesSQL); err != nil {
+		return fmt.Errorf("check table engines: %w", err)
+	}
+	for _, t := range tables {
+		return SettingError(fmt.Sprintf("table %s uses engine %s, which has no transactions; run ALTER TABLE %s ENGINE = InnoDB", t.Name, t.Engine, t.Name))
+	}
+	return nil
+}
+
+// checkAutoInc refuses innodb_autoinc_lock_mode 0: every insert then locks the table's counter
+// until its statement ends, so other inserts wait for a long INSERT ... SELECT into cache_outbox.
+func (s *Sessions) checkAutoInc(ctx context.Context) error {
+	mode, err := s.Variable(ctx, "@@GLOBAL.innodb_autoinc_lock_mode")
+	if err == nil && mode == "0" {
+		err = SettingError("innodb_autoinc_lock_mode is 0, so inserts wait for each other; set it to 2 (or 1) in the server's configuration")
+	}
+	return err
+}
+
+// Variable returns the value of a server variable such as @@GLOBAL.log_bin, or an empty string if
+// the server does not have it.
+func (s *Sessions) Variable(ctx context.Context, name string) (string, error) {
+	var v string
+	err := s.Side.GetContext(ctx, &v, "SELECT "+name)
+	if mysqlerr.Number(err) == mysqlerr.UnknownVariable {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("check server settings: %w", err)
+	}
+	return v, nil
+}
+
+// A Place is the location of an outbox.
+type Place struct {
+	Server string // the ID of the server, or of its Galera cluster or replication group
+	Schema string // the name of the database
+}
+
+// Contract for both: no lock, no table. A server without an ID (MariaDB before 10.11.9) is
+// identified by its host and port.
+const (
+	serverSQL  = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('group_replication_group_name', 'server_uuid', 'server_uid', 'hostname', 'port', 'read_only', 'innodb_read_only')"
+	clusterSQL = "SHOW GLOBAL STATUS LIKE 'wsrep_cluster_state_uuid'"
+)
+
+// Primary returns a session and the location of the outbox there. The caller closes the session. If
+// the server is read-only, the error is outbox.ErrReadOnly: it may have been the primary before a
+// failover, so Primary drops the session, and the next call connects again.
+func (s *Sessions) Primary(ctx context.Context) (conn *sqlx.Conn, p Place, err error) {
+	if conn, err = s.Side.Connx(ctx); err == nil {
+		p, err = place(ctx, conn)
+		if errors.Is(err, outbox.ErrReadOnly) {
+			_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+		}
+		if err != nil {
+			_ = conn.Close()
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("locate the outbox: %w", err)
+	}
+	return conn, p, err
+}
+
+// place returns the location of the outbox on a server that accepts writes.
+func place(ctx context.Context, db sqlx.QueryerContext) (p Place, err error) {
+	known := map[string]string{}
+	for _, query := range []string{serverSQL, clusterSQL} {
+		var list []struct {
+			Name  string `db:"Variable_name"`
+			Value string `db:"Value"`
+		}
+		if err := sqlx.SelectContext(ctx, db, &list, query); err != nil {
+			return p, err
+		}
+		for _, v := range list {
+			known[v.Name] = v.Value
+		}
+	}
+	if known["read_only"] != "OFF" || cmp.Or(known["innodb_read_only"], "OFF") != "OFF" {
+		return p, outbox.ErrReadOnly
+	}
+	p.Server = cmp.Or(known["wsrep_cluster_state_uuid"], known["group_replication_group_name"], known["server_uuid"], known["server_uid"],
+		known["hostname"]+":"+known["port"])
+	return p, sqlx.GetContext(ctx, db, &p.Schema, "SELECT DATABASE()")
+}
+
+// Source returns the random ID of the outbox.
+func (s *Sessions) Source(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.Config.StatementTimeout)
+	defer cancel()
+	return outbox.Source(ctx, s.Side.DB)
+}
+
+// Contract: the single row of cache_outbox_source, locked until the commit. An account that may
+// migrate has the privileges; it may not UPDATE.
+const (
+	lockSourceSQL    = "SELECT id FROM cache_outbox_source WHERE one = 1 FOR UPDATE"
+	deleteSourceSQL  = "DELETE FROM cache_outbox_source WHERE one = 1"
+	replaceSourceSQL = "INSERT INTO cache_outbox_source (id) VALUES (LEFT(SHA2(CONCAT(UUID(), RAND()), 256), 32))"
+)
+
+// ReplaceSource replaces the random ID of the outbox and returns the new one. If the current ID is
+// not old, it changes nothing and returns an error.
+func (s *Sessions) ReplaceSource(ctx context.Context, old string) (id string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.Config.StatementTimeout)
+	defer cancel()
+	if _, err = s.Source(ctx); err != nil { // of several outboxes, none is replaced
+		return "", err
+	}
+	tx, err := s.Side.BeginTxx(ctx, nil)
+	if err != nil {
+		return "", fmt.Errorf("replace the ID: %w", err)
+	}
+	defer func() { _ = tx.Rollback() }() // no effect after the commit
+	if err := tx.GetContext(ctx, &id, lockSourceSQL); err != nil {
+		return "", fmt.Errorf("read the ID: %w", err)
+	}
+	if id != old {
+		return "", fmt.Errorf("the ID of the outbox is %s and not %s; nothing is changed", id, old)
+	}
+	for _, statement := range []string{deleteSourceSQL, replaceSourceSQL} {
+		if _, err := tx.ExecContext(ctx, statement); err != nil {
+			return "", fmt.Errorf("replace the ID: %w", err)
+		}
+	}
+	err = tx.GetContext(ctx, &id, lockSourceSQL)
+	return id, errors.Join(err, tx.Commit())
+}
+
+// Contract: no lock on rows; the dictionary, bypassing its cache (see the session's settings). A
+// table that never had a row may have no counter yet.
+const nextIDSQL = "SELECT COALESCE(MAX(AUTO_INCREMENT), 1) FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ?"
+
+// NextID returns the ID that the next row of a table gets. The greatest ID is never assigned: at
+// that value, the table has no ID left.
+func (s *Sessions) NextID(ctx context.Context, table string) (id uint64, err error) {
+	err = s.Side.GetContext(ctx, &id, nextIDSQL, table)
+	return max(id, 1), err
+}
+
+// Chunk is how many rows one statement writes.
+const Chunk = 500
+
+// maxErrorBytes bounds a row's error text; the column holds 65,535.
+const maxErrorBytes = 4096
+
+// RemoveSQL deletes rows of a table. Contract: exclusive record locks on the rows listed, which the
+// claim holds already, found by primary key; reads no other row. Deletes as many rows as are
+// listed. Repeating it deletes nothing.
+const RemoveSQL = `DELETE o
+FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) AS j
+STRAIGHT_JOIN %s AS o FORCE INDEX (PRIMARY) ON o.id = j.id`
+
+// Affected returns how many rows a statement changed.
+func Affected(res sql.Result, err error) (int64, error) {
+	if err != nil {
+		return 0, err
+	}
+	return res.RowsAffected()
+}
+
+// AppendIDs appends the ID of each item.
+func AppendIDs[T any](ids []uint64, items []T, id func(T) uint64) []uint64 {
+	for _, item := range items {
+		ids = append(ids, id(item))
+	}
+	return ids
+}
+
+// ErrorText returns the start of an error text, cut at a character.
+func ErrorText(s string) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) <= maxErrorBytes {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxErrorBytes], "") + "..."
+}
+
+// Exec executes one statement in the side pool, within the statement timeout.
+func (s *Sessions) Exec(ctx context.Context, query string, args ...any) error {
+	ctx, cancel := context.WithTimeout(ctx, s.Config.StatementTimeout)
+	defer cancel()
+	_, err := s.Side.ExecContext(ctx, query, args...)
+	return err
 }

@@ -31,7 +31,7 @@ func TestSessionsAreOpenedInOnePlace(t *testing.T) {
 				if !opens.MatchString(line) || strings.HasPrefix(strings.TrimSpace(line), "//") {
 					continue
 				}
-				if found++; p.name()+"/"+file != "internal/session/pool.go" {
+				if found++; p.name()+"/"+file != "internal/session/session.go" {
 					t.Errorf("%s/%s opens sessions whose settings are not pinned: %s", p.name(), file, strings.TrimSpace(line))
 				}
 			}

@@ -78,11 +78,11 @@ func TestStability(t *testing.T) {
 	edit("docs/observability.md", "| `unstale_heartbeat` |", "| `unstale_heart` |")
 	edit("docs/observability.md", "| `unstale_rows_dead{reason}` | gauge |", "| `unstale_rows_dead` | counter |")
 	edit("internal/doctor/finding.go", "`json:\"evidence,omitempty\"`", "`json:\"observation,omitempty\"`")
-	edit("internal/history/evicted.go", "`json:\"messages\"`", "`json:\"messages,string\"`")
+	edit("internal/history/past.go", "`json:\"messages\"` // of how", "`json:\"messages,string\"` // of how")
 	edit("cmd/unstale/dead.go", `"older-than"`, `"min-age"`)
 	edit("cmd/unstale/run.go", `Float64Var(&r.worker.SweepShare, "sweep-share", d.SweepShare`, `StringVar(new(string), "sweep-share", ""`)
 	edit("invalidation/parse.go", "lookupEnv func(string) (string, bool)) (*Map, error) {", "lookupEnv func(string) (string, bool), _ ...bool) (*Map, error) {")
-	edit("invalidation/needs.go", ") Ranks() int", ") Ranks(...bool) int") // which is not stable
+	edit("invalidation/question.go", ") Ranks() int", ") Ranks(...bool) int") // which is not stable
 	edit("docs/process.md", "\n| 4 |", "\n| 5 |")
 	edit("migrations/00001_outbox.sql", "CREATE TABLE", "CREATE  TABLE")
 	check("comparing with v0.1.0\n", "Go cache.Cache.Clear changed from func() to func(bool)",

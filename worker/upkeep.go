@@ -1,0 +1,249 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/unstale/unstale/internal/sleep"
+	"github.com/unstale/unstale/internal/store"
+)
+
+// A firstRow is the first row of cache_outbox, as this process saw it. Its created_at may be ahead
+// of the database clock, or the clock may have been set back: the time since the process first saw
+// the row is a lower bound of its wait.
+type firstRow struct {
+	row  *store.WaitingRow // nil: none
+	seen time.Time
+}
+
+// waits returns for how long the first row of a status waits, at least.
+func (f *firstRow) waits(row *store.WaitingRow) time.Duration {
+	switch {
+	case row == nil:
+		*f = firstRow{}
+		return 0
+	case f.row == nil || row.ID != f.row.ID:
+		*f = firstRow{row: row, seen: time.Now()}
+	}
+	return max(row.Age, time.Since(f.seen))
+}
+
+// A gaugeReader sets the gauges about tables. Not safe for concurrent use.
+type gaugeReader struct {
+	status func(context.Context) (store.Status, map[string]error) // by table
+	// as the last reading found it
+	first    firstRow
+	seen     func(waiting int, oldest time.Duration)
+	unread   *unreadTables
+	inOutage func() bool
+	metrics  *metrics
+}
+
+// read sets the gauges from the tables, each table's by themselves.
+func (g *gaugeReader) read(ctx context.Context) {
+	read := g.metrics.mysql.begin(callGauges)
+	status, failed := g.status(ctx)
+	if failed[hotTable] == nil {
+		status.OldestAge = max(status.OldestAge, g.first.waits(status.First))
+		g.seen(min(status.Waiting, store.MaxExactCount), status.OldestAge)
+	}
+	read()
+	if ctx.Err() != nil {
+		return
+	}
+	g.metrics.observe(status, failed)
+	g.unread.note(failed, g.inOutage())
+}
+
+// unreadTables tells in the log, once for each change, which tables the gauges cannot be read from.
+// Not safe for concurrent use: cron runs one reading at a time.
+type unreadTables struct {
+	log    *slog.Logger
+	failed map[string]bool // by the last reading
+	told   map[string]bool
+}
+
+func newUnreadTables(log *slog.Logger) *unreadTables {
+	return &unreadTables{log: log, failed: map[string]bool{}, told: map[string]bool{}}
+}
+
+// note records the outcome of a reading. A table is logged when it fails twice in a row, since a
+// reading may notice an outage before the loop does, which then logs it.
+func (u *unreadTables) note(failed map[string]error, outage bool) {
+	for table, err := range failed {
+		if u.failed[table] && !u.told[table] && !outage {
+			u.log.Warn("gauges of a table cannot be read and are NaN; trying again", "table", table, "error", err)
+			u.told[table] = true
+		}
+	}
+	for table := range u.told {
+		if failed[table] == nil {
+			u.log.Info("gauges of a table are read again", "table", table)
+			delete(u.told, table)
+		}
+	}
+	clear(u.failed)
+	for table := range failed {
+		u.failed[table] = true
+	}
+}
+
+// summarySchedule is how often the journal is checked for batches without a summary. A run
+// summarizes all of them, so it need not be more frequent.
+const summarySchedule = "@every 10s"
+
+// summaryRest is for how long a worker rests after a summary, as a multiple of the time that the
+// summary took: a worker that is busy with rows shares its processor with it.
+const summaryRest = 3
+
+// A summariser summarizes the journal. Not safe for concurrent use: cron runs one task at a time.
+type summariser struct {
+	summaries *store.Summaries
+	inOutage  func() bool
+	log       *slog.Logger
+	failed    bool // logged
+}
+
+// run summarizes the journal, block by block, until less than a block is left.
+func (s *summariser) run(ctx context.Context) { s.all(ctx, summaryRest) }
+
+// all rests after each block, for rest times as long as the block took.
+func (s *summariser) all(ctx context.Context, rest time.Duration) {
+	for {
+		began := time.Now()
+		n, err := s.summaries.Summarise(ctx)
+		s.note(ctx, err)
+		if n == 0 || err != nil {
+			return
+		}
+		if err := sleep.For(ctx, rest*time.Since(began)); err != nil {
+			return
+		}
+	}
+}
+
+// note logs errors once. The loop logs outages.
+func (s *summariser) note(ctx context.Context, err error) {
+	switch {
+	case ctx.Err() != nil || err != nil && s.inOutage():
+	case err != nil && !s.failed:
+		s.failed = true
+		s.log.Warn("the journal cannot be summarized, and searches of it are slow; trying again", "error", err)
+	case err == nil && s.failed:
+		s.failed = false
+		s.log.Info("the journal is summarized again")
+	}
+}
+
+// journalChunk is how many journal rows one statement deletes: small enough to finish in
+// milliseconds.
+const journalChunk = 500
+
+// An expiry deletes records that are older than their retention.
+type expiry struct {
+	retention time.Duration // of the journal
+	journal   *store.Journal
+	summaries *store.Summaries
+	workers   *store.Workers
+	stale     *store.StaleEntries
+	log       *slog.Logger
+}
+
+func (e *expiry) expireJournal(ctx context.Context) {
+	n, err := e.journal.ExpireJournal(ctx, e.retention, journalChunk)
+	switch {
+	case err != nil && ctx.Err() == nil:
+		e.log.Warn("journal rows stay longer than their retention; tried again on schedule", "error", err)
+	case n > 0:
+		e.log.Debug("old journal rows deleted", "rows", n)
+	}
+	if err := e.summaries.ExpireSummaries(ctx); err != nil && ctx.Err() == nil {
+		e.log.Warn("summaries of the journal stay longer than it does; tried again on schedule", "error", err)
+	}
+}
+
+func (e *expiry) forgetWorkers(ctx context.Context) {
+	if err := e.workers.ForgetWorkers(ctx); err != nil && ctx.Err() == nil {
+		e.log.Debug("the notes of workers that are gone stay; tried again on schedule", "error", err)
+	}
+}
+
+func (e *expiry) trimStale(ctx context.Context) {
+	if err := e.stale.Trim(ctx); err != nil && ctx.Err() == nil {
+		e.log.Debug("old stale entries stay; tried again on schedule", "error", err)
+	}
+}
+
+// foldSchedule is how often minutes are folded, and how soon the log reports that batches are not
+// counted.
+const foldSchedule = "@every 1m"
+
+// A counting keeps cache_outbox_minutes small, and reports if it cannot be written. Not safe for
+// concurrent use: cron runs one task at a time.
+type counting struct {
+	minutes  *store.Minutes
+	seen     *store.Seen
+	inOutage func() bool
+	log      *slog.Logger
+	failed   bool // logged
+}
+
+func (c *counting) run(ctx context.Context) {
+	err := errors.Join(c.minutes.Refused(), c.minutes.Fold(ctx))
+	switch {
+	case ctx.Err() != nil || err != nil && c.inOutage():
+	case err != nil && !c.failed:
+		c.failed = true
+		c.log.Warn("invalidations are not counted; trying again", "error", err, "effect", "the shares that unstale status shows lack them",
+			"cure", store.Grant)
+	case err == nil && c.failed:
+		c.failed = false
+		c.log.Info("invalidations are counted again")
+	}
+}
+
+// seenSchedule is how often a worker writes how many rows wait, and which entities it has settled.
+const seenSchedule = "@every 2s"
+
+// writeSeen writes what this worker has seen. The log of run has the reason if that is impossible.
+func (c *counting) writeSeen(ctx context.Context) {
+	if err := c.seen.Write(ctx); err != nil && ctx.Err() == nil {
+		c.log.Debug("cannot write what waits", "error", err)
+	}
+}
+
+// lockRowsOnce is how many rows of locks a worker looks at on each schedule: a larger table takes
+// several.
+const lockRowsOnce = 100_000
+
+// A lockWalk is how far this worker has looked for old rows of locks. Of cron's goroutine, which
+// runs one at a time.
+type lockWalk struct {
+	rows      *store.LockRows
+	retention time.Duration
+	inOutage  func() bool
+	metrics   *metrics
+	log       *slog.Logger
+
+	walk   store.LockWalk
+	failed bool // logged
+}
+
+func (l *lockWalk) run(ctx context.Context) {
+	n, err := l.rows.ExpireLocks(ctx, &l.walk, l.retention, lockRowsOnce)
+	l.metrics.lockRows.Add(float64(n))
+	switch {
+	case ctx.Err() != nil || err != nil && l.inOutage():
+	case err != nil && !l.failed:
+		l.failed = true
+		l.log.Warn("rows of locks stay longer than their retention; tried again on schedule", "error", err,
+			"cure", "if a right is missing, GRANT SELECT, DELETE ON cache_outbox_locks to the worker's account; docs/accounts.md lists the grants")
+	case err == nil && l.failed:
+		l.failed = false
+		l.log.Info("old rows of locks are removed again")
+	case n > 0:
+		l.log.Debug("old rows of locks deleted", "rows", n)
+	}
+}
