@@ -20,7 +20,7 @@ test-lab: ## Run the tests of lab: short forms of the fault suite and both check
 	@MODULES='lab internal/testenv/docker' scripts/test
 
 .PHONY: test-chart
-test-chart: ## Check the Helm chart; CHART=-update writes its copy of the alerts and the manifest on docs/kubernetes.md
+test-chart: ## Check the Helm chart; CHART=-update writes its copy of the alerts, and deploy/kubernetes.yaml
 	@scripts/test-chart $(CHART)
 
 .PHONY: test-browser

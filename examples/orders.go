@@ -19,6 +19,28 @@ import (
 	"github.com/unstale/unstale/outbox"
 )
 
+// OrdersTable creates the table of orders. The UNIQUE index makes a repeated request find the order
+// of the first one.
+const OrdersTable = `CREATE TABLE orders (
+  id BIGINT AUTO_INCREMENT PRIMARY KEY,
+  customer_id BIGINT NOT NULL,
+  request_key VARBINARY(64) NOT NULL,
+  request_hash BINARY(64) NOT NULL, -- SHA-256 in hex
+  response BLOB, -- JSON would change its bytes
+  product_id BIGINT NOT NULL,
+  quantity INT NOT NULL,
+  created_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP,
+  UNIQUE (customer_id, request_key),
+  INDEX (created_at)
+)`
+
+// ClearResponses removes responses that are 30 to 40 days old, to save space. Run it daily, until
+// it changes no row. A retry of such an order then gets 410. Keep the row: a key is valid as long
+// as its order exists.
+const ClearResponses = `UPDATE orders SET response = NULL
+WHERE created_at BETWEEN NOW() - INTERVAL 40 DAY AND NOW() - INTERVAL 30 DAY AND response IS NOT NULL
+ORDER BY created_at LIMIT 1000`
+
 // A refusal is an answer that stores nothing.
 type refusal struct {
 	status int
@@ -47,7 +69,27 @@ type orderResponse struct {
 	Body []byte
 }
 
-// CreateOrder creates one order per customer and key, and returns the same bytes to all callers.
+// CreateOrder creates one order per customer and idempotency key, and returns the same bytes to all
+// callers. A client that gets no answer repeats its request, and would otherwise create a second
+// order.
+//
+//  1. Return the copy of the response in Redis, if it can be read.
+//  2. In one transaction, insert the order first, change the stock, store the response, and enqueue
+//     the invalidation.
+//  3. If the INSERT reports a duplicate (error 1062), read the stored response.
+//  4. Store a copy in Redis for a day, if possible.
+//
+// TestOrderSurvivesCrashes kills the process before and after each command. Two clients then repeat
+// the request in parallel, and get the same bytes and one order.
+//
+// In production:
+//   - The client creates a UUID when the form opens, not per attempt.
+//   - Give responses a separate Cache with the prefix "shop:". If Redis refuses them, other Caches
+//     stay healthy. After each run of the line of "unstale acl reader", also run
+//     ACL SETUSER shop ~shop:order-response:*
+//   - Give a payment provider the same key. Insert mails to send as rows.
+//   - MySQL keeps the row lock of a machine that fails until the connection times out: set
+//     wait_timeout=60 in the DSN, and SetConnMaxIdleTime below that.
 func CreateOrder(ctx context.Context, responses *cache.Cache, db *sql.DB, customer int64, key string, request []byte) ([]byte, error) {
 	if !orderKey.MatchString(key) {
 		return nil, errKey
@@ -121,7 +163,14 @@ func createOrder(ctx context.Context, db *sql.DB, customer int64, key, hash stri
 }
 
 // OrderHandler answers requests to create an order. customer returns the id of the account
-// of the request's session, or false if there is none.
+// of the request's session, or false if there is none. Answers:
+//   - The same key and bytes again: 201 with the same response. If the first request still runs,
+//     the INSERT waits. If the first request rolls back, this one creates the order.
+//   - The same key with other bytes: 422.
+//   - No key, not 16 to 64 letters, digits, - or _, or an invalid order: 400.
+//   - No valid session: 401.
+//   - A product that is sold out or does not exist: 409. Nothing is stored, so the key stays free.
+//   - 503, or no answer: repeat the request, because the order may exist.
 func OrderHandler(responses *cache.Cache, db *sql.DB, customer func(*http.Request) (int64, bool)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		account, signedIn := customer(r)

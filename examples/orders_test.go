@@ -8,8 +8,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -27,25 +25,16 @@ type orderWorld struct {
 	*testing.T
 	dsn, url string
 	db       *sql.DB
-	clearOld string // the statement of the page
 }
 
 func newOrderWorld(t *testing.T) *orderWorld {
 	t.Helper()
-	page, err := os.ReadFile("../docs/idempotency.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	blocks := regexp.MustCompile("(?s)```sql\n(.*?);\n```").FindAllStringSubmatch(string(page), -1)
-	if len(blocks) != 2 {
-		t.Fatalf("the page has %d blocks of SQL, wanted the table and the statement that clears", len(blocks))
-	}
 	env := testenv.MySQL(t)
 	if _, err := migrations.Up(t.Context(), env.DB); err != nil {
 		t.Fatal(err)
 	}
-	run(t, env.DB, blocks[0][1], "CREATE TABLE products (id BIGINT PRIMARY KEY, stock INT NOT NULL)", "INSERT INTO products VALUES (42, 1000)")
-	return &orderWorld{t, env.DSN, testenv.Redis(t).URL, env.DB, blocks[1][1]}
+	run(t, env.DB, OrdersTable, "CREATE TABLE products (id BIGINT PRIMARY KEY, stock INT NOT NULL)", "INSERT INTO products VALUES (42, 1000)")
+	return &orderWorld{t, env.DSN, testenv.Redis(t).URL, env.DB}
 }
 
 // An orderShop is one process of the shop, with its own connections. Its customers are in a header.
@@ -124,7 +113,7 @@ COALESCE((SELECT CONCAT('201 {"order": ', id, '}') FROM orders WHERE customer_id
 
 func noStep(string) error { return nil }
 
-// The table of docs/idempotency.md. The copy in Redis answers without MySQL, and MySQL without
+// The answers of OrderHandler. The copy in Redis answers without MySQL, and MySQL without
 // Redis.
 func TestOrders(t *testing.T) {
 	t.Parallel()
@@ -166,7 +155,7 @@ func TestOrders(t *testing.T) {
 	want(s, 1, strings.ToUpper(key), twoOf42, "201")
 	o.created(1, strings.ToUpper(key), 3)
 
-	run(t, o.db, "UPDATE orders SET created_at = created_at - INTERVAL 35 DAY WHERE customer_id = 1 AND request_key = '"+key+"'", o.clearOld)
+	run(t, o.db, "UPDATE orders SET created_at = created_at - INTERVAL 35 DAY WHERE customer_id = 1 AND request_key = '"+key+"'", ClearResponses)
 	want(copies, 1, key, twoOf42, first)
 	want(away, 1, key, twoOf42, "410")
 	want(away, 1, key, `{"product": 42, "quantity": 1}`, "422")

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -30,16 +28,12 @@ type sessionShop struct {
 	begun, finish chan struct{} // a slow request has read its session, and may store it
 }
 
-// newSessionShop has a Redis with settings, and the account of docs/user-sessions.md.
+// newSessionShop has a Redis with settings, and the account of SessionsACL.
 func newSessionShop(t *testing.T, settings ...string) *sessionShop {
 	t.Helper()
-	page, err := os.ReadFile("../docs/user-sessions.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	rules := regexp.MustCompile(`(?m)^ACL SETUSER shop_sessions on >change-me-9 (.*)$`).FindStringSubmatch(string(page))
-	if rules == nil {
-		t.Fatal("the page has no account")
+	_, rules, found := strings.Cut(SessionsACL, ">change-me-9 ")
+	if !found {
+		t.Fatal("SessionsACL has no password")
 	}
 	s := &sessionShop{t: t, server: testenv.OwnRedis(t, settings...), begun: make(chan struct{}), finish: make(chan struct{})}
 	s.state = redis.NewClient(&redis.Options{
@@ -47,7 +41,7 @@ func newSessionShop(t *testing.T, settings ...string) *sessionShop {
 		ContextTimeoutEnabled: true, DisableIdentity: true, MaxRetries: 1, DialerRetries: 1, ReadTimeout: time.Minute,
 	})
 	s.admin = redis.NewClient(&redis.Options{Addr: s.server.Addr()})
-	s.rules = append(strings.Fields(rules[1]), "on", ">secret")
+	s.rules = append(strings.Fields(rules), "on", ">secret")
 	testenv.SetUser(t, s.admin, "shop_sessions", s.rules...)
 	t.Cleanup(func() { _, _ = s.state.Close(), s.admin.Close() })
 	s.db = testenv.MySQL(t).DB
@@ -169,7 +163,7 @@ func TestSessions(t *testing.T) {
 }
 
 // With the store that scs has for go-redis a request that goes on while its session ends brings it
-// back, and one that outlives it keeps it for ever, as the page says.
+// back, and one that outlives it keeps it indefinitely, as the comment of sessionStore says.
 func TestRequestsThatGoOn(t *testing.T) {
 	t.Parallel()
 	s := newSessionShop(t)
@@ -193,8 +187,8 @@ func TestRequestsThatGoOn(t *testing.T) {
 	}
 }
 
-// Redis is killed: with the settings of the page it knows who is logged in and who has logged out,
-// and without a file, which has no snapshots here, it does not.
+// Redis is killed: with the settings of docs/redis.md it knows who is logged in and who has logged
+// out, and without a file, which has no snapshots here, it does not.
 func TestSessionsOutliveRedis(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -142,7 +142,7 @@ const (
 // unlink unlinks the targets, with the result in unlinks. After half of the time until the deadline of ctx, it drops rows that
 // are not unlinked yet from the batch, and they stay in the table. So a batch that is too large for
 // its deadline makes progress.
-func (b *batch) unlink(ctx context.Context, redis unlinkPort) error {
+func (b *batch) unlink(ctx context.Context, redis maintenance.Redis) error {
 	deadline, _ := ctx.Deadline()
 	half := time.Now().Add(time.Until(deadline) / 2)
 	for from := 0; from < len(b.set.Targets); {

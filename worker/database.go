@@ -3,17 +3,13 @@ package worker
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/jmoiron/sqlx"
-
 	"github.com/unstale/unstale/internal/keyspace"
-	"github.com/unstale/unstale/internal/maintenance"
-	"github.com/unstale/unstale/internal/session"
+	"github.com/unstale/unstale/internal/sleep"
 	"github.com/unstale/unstale/internal/status"
 	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/invalidation"
@@ -22,14 +18,9 @@ import (
 // A databaseBoard publishes in Redis which database the worker serves. Safe for concurrent use,
 // except run.
 type databaseBoard struct {
-	board    *keyspace.Board // nil where the worker publishes no state
-	source   *maintenance.HeartbeatSource
-	primary  func(context.Context) (*sqlx.Conn, session.Place, error)
-	maps     *mapFile
-	log      *slog.Logger
-	metrics  *metrics
+	*base
+	board    *keyspace.Board                  // nil where the worker publishes no state
 	namesCut atomic.Pointer[invalidation.Map] // whose names were last cut
-	others   atomic.Pointer[[]string]         // names of other outboxes in this Redis, as globs
 
 	settled  chan []store.Mark // batches of this worker
 	attempts sync.Mutex        // held by an attempt, which owns the rest
@@ -56,16 +47,17 @@ func (d *databaseBoard) journaled(batches []store.Mark) {
 // serves, and reports conflicts with others. redisStatus reports missing ACL permissions.
 func (d *databaseBoard) run(ctx context.Context) {
 	if d.board == nil {
+		d.State.Progress.SetOthers(nil)
 		return
 	}
 	var told []store.Conflict
-	for {
+	sleep.Repeat(ctx, func(ctx context.Context) (pause time.Duration) {
 		list, err := d.attempt(ctx)
-		pause := status.DatabasePeriod
+		pause = status.DatabasePeriod
 		var outage *keyspace.Outage
 		switch {
 		case err != nil && ctx.Err() == nil:
-			d.log.Debug("cannot publish the database in redis", "error", err)
+			d.Log.Debug("cannot publish the database in redis", "error", err)
 			pause = alivePeriod
 			if errors.As(err, &outage) && outage.State == keyspace.StateNoPerm {
 				pause = deniedPause
@@ -74,12 +66,8 @@ func (d *databaseBoard) run(ctx context.Context) {
 			d.reportConflicts(told, list)
 			told = list
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(pause):
-		}
-	}
+		return pause
+	})
 }
 
 // first publishes the database before the worker claims rows from a MySQL that it has not used so
@@ -91,7 +79,7 @@ func (d *databaseBoard) first(ctx context.Context) {
 		return
 	}
 	if _, err := d.attempt(ctx); err != nil {
-		d.log.Debug("cannot publish the database in redis before the first claim", "error", err)
+		d.Log.Debug("cannot publish the database in redis before the first claim", "error", err)
 	}
 }
 
@@ -100,11 +88,11 @@ func (d *databaseBoard) attempt(ctx context.Context) ([]store.Conflict, error) {
 	defer d.attempts.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, 2*boardLimit)
 	defer cancel()
-	source, err := d.source.Read(ctx)
+	source, err := d.Source.Read(ctx)
 	if err != nil {
 		return nil, err
 	}
-	db, place, err := d.primary(ctx)
+	db, place, err := d.Store.Sessions.Primary(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -121,20 +109,12 @@ func (d *databaseBoard) attempt(ctx context.Context) ([]store.Conflict, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.others.Store(&others)
+	d.State.Progress.SetOthers(others)
 	d.served = database.Field()
 	if newest.ID > 0 { // the journal may be empty while a dump is loaded
 		d.known = nil
 	}
 	return list, nil
-}
-
-// elsewhere returns the names of other outboxes in this Redis, and whether they are known.
-func (d *databaseBoard) elsewhere() (names []string, known bool) {
-	if list := d.others.Load(); list != nil {
-		return *list, true
-	}
-	return nil, d.board == nil
 }
 
 // maxNames bounds what a worker publishes of the names of its map.
@@ -151,7 +131,7 @@ func (d *databaseBoard) names(m *invalidation.Map) (list []string) {
 		return list
 	}
 	if d.namesCut.Swap(m) != m {
-		d.log.Info("map has more names than are published", "map_version", m.Version(), "names", len(list), "published", maxNames,
+		d.Log.Info("map has more names than are published", "map_version", m.Version(), "names", len(list), "published", maxNames,
 			"effect", "conflicts with other databases on the remaining names are not reported")
 	}
 	return list[:maxNames]
@@ -162,10 +142,10 @@ func (d *databaseBoard) reportConflicts(before, now []store.Conflict) {
 	d.metrics.observeConflicts(now)
 	for _, c := range now {
 		if !slices.Contains(before, c) {
-			d.log.Warn("databases conflict in redis", "kind", c.Kind, "conflict", c.Text, "cure", c.Cure)
+			d.Log.Warn("databases conflict in redis", "kind", c.Kind, "conflict", c.Text, "cure", c.Cure)
 		}
 	}
 	if len(now) == 0 && len(before) > 0 {
-		d.log.Info("databases no longer conflict in redis")
+		d.Log.Info("databases no longer conflict in redis")
 	}
 }

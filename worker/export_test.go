@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/maintenance"
 	"github.com/unstale/unstale/internal/store"
 )
 
@@ -16,7 +17,7 @@ import (
 
 type (
 	Engine  = engine
-	Redis   = redisPort
+	Redis   = maintenance.Redis
 	MapFile = mapFile
 )
 
@@ -28,11 +29,11 @@ func NewEngine(cfg Config, store *store.Store, redis Redis, maps *MapFile, log *
 		return nil, err
 	}
 	metrics := newMetrics(maps.Map(), maps.refusal() != nil)
-	return newEngine(cfg, store, redis, nil, maps, metrics, newHealth(log, metrics)), nil
+	return newEngine(cfg, store, redis, nil, maps, metrics, maintenance.NewState(log, metrics.state)), nil
 }
 
 // NewRedis joins the parts of a Keyspace.
-func NewRedis(k *keyspace.Keyspace) Redis { return newRedisPort(k) }
+func NewRedis(k *keyspace.Keyspace) Redis { return k.Port() }
 
 // OpenMapFile opens the file of Config.MapFile.
 var OpenMapFile = openMapFile
@@ -42,7 +43,7 @@ func (w *engine) ReadGauges(ctx context.Context) { w.gauges.read(ctx) }
 
 // Prove makes one step of the prover, which runs every half second.
 func (w *engine) Prove(ctx context.Context) {
-	w.signals.paused.Store(false)
+	w.State.SetPaused(false, nil)
 	w.prover.step(ctx)
 }
 
@@ -72,21 +73,20 @@ func (w *engine) Run(ctx context.Context) error { return w.run(ctx) }
 
 func (w *engine) Drain(ctx context.Context) (Result, error)     { return w.drain(ctx) }
 func (w *engine) DrainRows(ctx context.Context) (Result, error) { return w.drainRows(ctx) }
-func (w *engine) Health() *health                               { return w.health }
+func (w *engine) Health() health                                { return health{w.State} }
 func (w *engine) Metrics() *metrics                             { return w.metrics }
 
-func (h *health) Ready() error          { return h.ready() }
-func (h *health) Alive() error          { return h.alive() }
-func (h *health) Stalled() error        { return h.stalled }
-func (h *health) Wait(err error)        { h.down(err) }
-func (h *health) Handler() http.Handler { return h.handler() }
+// A health is the state of a worker, and its HTTP handler.
+type health struct{ *maintenance.State }
+
+func (h health) Handler() http.Handler { return healthHandler(h.State) }
 
 func (m *metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }
 
 // MapWarning returns the warning that status shows.
-func (w *engine) MapWarning() string { return w.status.record.warning() }
+func (w *engine) MapWarning() string { return w.status.deprecated.warning() }
 
 // Fold runs the cron job.
 func (w *engine) Fold(ctx context.Context) { w.counting.run(ctx) }
@@ -96,7 +96,7 @@ func (w *engine) Fold(ctx context.Context) { w.counting.run(ctx) }
 func (w *engine) Thaw() {
 	w.presence.mu.Lock()
 	defer w.presence.mu.Unlock()
-	r := w.presence.routes
+	r := &w.maps.routes
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.others, r.agreed = nil, time.Time{}
@@ -105,7 +105,7 @@ func (w *engine) Thaw() {
 
 // Allow lets the worker try the refused channels again, as a minute does.
 func (w *engine) Allow() {
-	r := w.presence.routes
+	r := &w.maps.routes
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for channel := range r.refused {

@@ -87,24 +87,25 @@ type fairShare struct{ lightUntil time.Time }
 
 // lanes are the lanes of both queues. The loop owns them.
 type lanes struct {
-	run      func(context.Context, turn) (Result, error)
+	runner   *runner
 	hot, due *lane    // of cache_outbox, and of delayed rows whose time has come
 	turns    [2]*lane // both; the second had the last heavy turn
 	fair     fairShare
 	heavy    *heavyRows // of both, for others to see
 }
 
-// newLanes returns lanes that claim at most so many rows at a time.
-func newLanes(most int, q *store.Queue, heavy *heavyRows, run func(context.Context, turn) (Result, error)) *lanes {
+// newLanes returns lanes whose batches r runs.
+func newLanes(r *runner, heavy *heavyRows) *lanes {
+	most, q := r.cfg.BatchRows, r.Store.Queue
 	size, heavySize := maintenance.NewBatchSize(most), maintenance.NewBatchSize(min(most, heavyOfABatch))
 	hot := &lane{claim: q.Claim, size: size, heavySize: heavySize}
 	due := &lane{claim: q.ClaimDue, size: size, heavySize: heavySize}
-	return &lanes{run: run, hot: hot, due: due, turns: [2]*lane{hot, due}, heavy: heavy}
+	return &lanes{runner: r, hot: hot, due: due, turns: [2]*lane{hot, due}, heavy: heavy}
 }
 
 // light processes one batch of the light rows of a lane.
 func (l *lanes) light(ctx context.Context, of *lane) (Result, error) {
-	return l.run(ctx, turn{lane: of})
+	return l.runner.run(ctx, turn{lane: of})
 }
 
 // heavyTurn processes one batch of the heavy rows that were set aside, if there are any and if it
@@ -127,7 +128,7 @@ func (l *lanes) heavyTurn(ctx context.Context, r *Result) error {
 	}
 	l.turns = [2]*lane{l.turns[1], l.turns[0]} // in turns
 	began := time.Now()
-	done, err := l.run(ctx, turn{next, true})
+	done, err := l.runner.run(ctx, turn{next, true})
 	l.fair.lightUntil = time.Now().Add(time.Since(began))
 	full := r.Full || l.nextHeavy() != nil
 	r.add(done)

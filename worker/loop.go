@@ -3,11 +3,8 @@ package worker
 import (
 	"context"
 	"fmt"
-	"log/slog"
-	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/maintenance"
 	"github.com/unstale/unstale/internal/sleep"
@@ -20,30 +17,12 @@ const tickInterval = time.Second
 
 // A loop processes rows. One goroutine, that of run, owns it.
 type loop struct {
-	cfg    *Config
-	limit  time.Duration // of one poll
-	queue  *store.Queue
-	paused func(context.Context) (*store.Pause, error) // by an operator: who and why
-	// why a COMMIT counts as hung, nil if none does
-	hung    func() error
-	noReply func(error) // see session.Sessions.NoReply
-	// called before the first claim, and after an outage
-	first   func(context.Context)
-	lanes   *lanes
-	healer  *maintenance.Healer
-	sweeper *maintenance.Sweeper
-	redis   beacons
-	pulse   *maintenance.Pulse
-	health  *health
-	signals *signals
-	metrics *metrics
-	past    *pastSteps
-}
-
-// beacons show whether Redis answers and still has what it acknowledged to this worker.
-type beacons interface {
-	CheckBeacon(context.Context) (keyspace.Position, error)
-	Away() []string
+	*base
+	limit    time.Duration // of one poll
+	lanes    *lanes
+	healer   *maintenance.Healer
+	sweeper  *maintenance.Sweeper
+	database *databaseBoard
 }
 
 // run polls until ctx ends, at its pace. An outage is followed by a pause that a wake-up does not
@@ -51,13 +30,13 @@ type beacons interface {
 func (l *loop) run(ctx context.Context) {
 	var (
 		timer   = time.NewTimer(0)
-		pace    = newPace(*l.cfg)
+		pace    = newPace(l.cfg)
 		outages = 0
 		clock   = clock{unsure: true, unused: true}
 	)
 	defer timer.Stop()
 	for {
-		wake := l.signals.wake
+		wake := l.State.Woken()
 		if outages > 0 {
 			wake = nil
 		}
@@ -73,27 +52,27 @@ func (l *loop) run(ctx context.Context) {
 			}
 		}
 		if clock.unused || outages > 0 {
-			l.first(ctx)
+			l.database.first(ctx)
 			clock.unused = false
 		}
 		pace.begin(time.Now())
 		r, err := l.attempt(ctx, &clock)
-		l.past.failed.Store(err != nil && !maintenance.IsLoss(err))
+		l.State.Progress.StepEnded(err != nil && !maintenance.IsLoss(err))
 		switch {
 		case ctx.Err() != nil:
 			return
 		case maintenance.IsLoss(err):
-			l.pulse.Stop(maintenance.ErrHealing)
-			l.health.turn()
-			l.health.lost(err)
+			l.State.Pulse.Withhold(maintenance.ErrHealing)
+			l.State.Turn()
+			l.State.LogLoss(err)
 			l.healer.Lost()
 			clock.unsure = true
 			timer.Reset(0)
 			continue
 		case err != nil:
 			outages++
-			l.pulse.Stop(err)
-			l.health.down(err)
+			l.State.Pulse.Withhold(err)
+			l.State.Down(err)
 			timer.Reset(maintenance.Pause(err, outages))
 			continue
 		}
@@ -104,9 +83,9 @@ func (l *loop) run(ctx context.Context) {
 		case clock.unsure: // rows are processed, and only heartbeats wait for the healing
 			wait = min(wait, clock.rest)
 		default:
-			l.pulse.Well()
+			l.State.Pulse.Polled()
 		}
-		l.health.up(clock.paused)
+		l.State.Up(clock.paused)
 		timer.Reset(wait)
 	}
 }
@@ -132,7 +111,7 @@ const hungPause = 30 * time.Second
 // makes a step, and waits for any write of the worker to commit. Other faults of that time do not
 // replace the error, except that the server does not answer reads either.
 func (l *loop) attempt(ctx context.Context, next *clock) (Result, error) {
-	hung := l.hung()
+	hung := l.Store.Sessions.Hung()
 	if hung != nil {
 		if _, err := l.pollState(ctx, next); err != nil {
 			return Result{}, err
@@ -143,7 +122,7 @@ func (l *loop) attempt(ctx context.Context, next *clock) (Result, error) {
 	}
 	next.retry = time.Now().Add(hungPause)
 	r, err := l.step(ctx, next)
-	if still := l.hung(); still != nil && !maintenance.IsLoss(err) && (err == nil || hung != nil) {
+	if still := l.Store.Sessions.Hung(); still != nil && !maintenance.IsLoss(err) && (err == nil || hung != nil) {
 		err = still
 	}
 	return r, err
@@ -168,12 +147,12 @@ func (l *loop) step(ctx context.Context, next *clock) (Result, error) {
 		}
 		return Result{}, nil
 	}
-	if l.signals.lossSeen.Swap(false) {
+	if l.State.TakeLoss() {
 		l.healer.Lost()
 		next.unsure = true
 	}
-	if next.unsure && !l.pulse.Is(maintenance.ErrEmptied) {
-		l.pulse.Stop(maintenance.ErrHealing)
+	if next.unsure && !l.State.Pulse.Withholds(maintenance.ErrEmptied) {
+		l.State.Pulse.Withhold(maintenance.ErrHealing)
 	}
 	r, err := l.pollBatch(ctx, next.likely)
 	// as much time as for healing
@@ -185,7 +164,7 @@ func (l *loop) step(ctx context.Context, next *clock) (Result, error) {
 	}
 	next.likely = r.Full || r.Claimed > 1
 	if err == nil && !r.Full {
-		l.past.drained.Store(time.Now().UnixNano())
+		l.State.Progress.Drained()
 	}
 	if err == nil && next.unsure { // after the rows: it may fail for one shard alone
 		err = l.healSome(ctx, next)
@@ -204,9 +183,9 @@ func (l *loop) step(ctx context.Context, next *clock) (Result, error) {
 
 // healSome heals for a while, and records whether there is more to do.
 func (l *loop) healSome(ctx context.Context, next *clock) error {
-	state, err := l.healer.Some(ctx)
+	state, err := l.healer.Step(ctx)
 	next.unsure, next.rest = state != maintenance.Healed, 0
-	if state == maintenance.Shared {
+	if state == maintenance.Busy {
 		next.rest = maintenance.HealPause
 	}
 	return err
@@ -238,22 +217,21 @@ func (l *loop) pollState(ctx context.Context, next *clock) (store.PollState, err
 	looking, cancel := context.WithTimeout(ctx, l.limit)
 	defer cancel()
 	polled := l.metrics.mysql.begin(callPoll)
-	state, err := l.queue.PollState(looking)
+	state, err := l.Store.Queue.PollState(looking)
 	polled()
 	if err != nil {
-		l.noReply(err)
+		l.Store.Sessions.NoReply(err)
 		return state, err
 	}
 	var p *store.Pause
 	if state.Paused && !next.paused { // who and why, for the log
-		if p, err = l.paused(looking); err != nil {
+		if p, err = l.Store.Orders.Paused(looking); err != nil {
 			return state, err
 		}
 	}
-	l.signals.paused.Store(state.Paused)
-	l.health.setPaused(state.Paused, p)
+	l.State.SetPaused(state.Paused, p)
 	if next.paused = state.Paused; next.paused {
-		l.pulse.Stop(maintenance.ErrPaused)
+		l.State.Pulse.Withhold(maintenance.ErrPaused)
 	}
 	return state, nil
 }
@@ -266,13 +244,13 @@ func (l *loop) look(ctx context.Context, now time.Time, next *clock) (err error)
 		next.heal = now.Add(sleep.Jitter(maintenance.Interval, 0.1))
 		err = l.healSome(ctx, next)
 	} else {
-		_, err = l.redis.CheckBeacon(ctx)
+		_, err = l.Redis.CheckBeacon(ctx)
 	}
 	if err != nil {
 		return err
 	}
-	away := l.redis.Away()
-	if l.health.away(away) && len(away) == 0 {
+	away := l.Redis.Away()
+	if l.State.SetAway(away) && len(away) == 0 {
 		next.heal = now.Add(2 * tickInterval)
 	}
 	return nil
@@ -288,7 +266,7 @@ func (l *loop) pollBatch(ctx context.Context, likely bool) (Result, error) {
 	looking, cancel := context.WithTimeout(ctx, l.limit)
 	defer cancel()
 	polled := l.metrics.mysql.begin(callPoll)
-	found, err := l.queue.Waiting(looking)
+	found, err := l.Store.Queue.Waiting(looking)
 	polled()
 	if !found || err != nil {
 		return Result{}, err
@@ -299,9 +277,9 @@ func (l *loop) pollBatch(ctx context.Context, likely bool) (Result, error) {
 // drain processes what is there now, due rows included, and heals before that.
 func (l *loop) drain(ctx context.Context) (Result, error) {
 	var total Result
-	pause, err := l.paused(ctx)
+	pause, err := l.Store.Orders.Paused(ctx)
 	if err == nil {
-		_, err = l.queue.PollState(ctx) // for the database's clock
+		_, err = l.Store.Queue.PollState(ctx) // for the database's clock
 	}
 	if err != nil {
 		return total, err
@@ -309,8 +287,8 @@ func (l *loop) drain(ctx context.Context) (Result, error) {
 	if pause != nil {
 		return total, fmt.Errorf("all workers are paused %s; see 'unstale resume'", pause)
 	}
-	l.signals.paused.Store(false)
-	if err := l.healer.All(ctx); err != nil {
+	l.State.SetPaused(false, nil)
+	if err := l.healer.Run(ctx); err != nil {
 		return total, err
 	}
 	for _, next := range []*lane{l.lanes.hot, l.lanes.due} {
@@ -334,62 +312,47 @@ func (l *loop) drain(ctx context.Context) (Result, error) {
 	return total, nil
 }
 
-// pastSteps are the results of the steps of a loop. Safe for concurrent use.
-type pastSteps struct {
-	failed  atomic.Bool  // the last one
-	drained atomic.Int64 // Unix nanoseconds: when one last found no more rows to claim; 0: never
-}
-
 // clockSchedule is how often a worker checks whether the database's clock was set back.
 const clockSchedule = "@every 5s"
 
 // A clockBack makes retries and sweeps due in time after the database's clock was set back. Not
 // safe for concurrent use: cron runs one task at a time.
 type clockBack struct {
-	queue    *store.Queue
-	sweeps   *store.Sweeps
-	inOutage func() bool
-	log      *slog.Logger
-	pending  bool
+	*base
+	pending bool
 }
 
 func (c *clockBack) run(ctx context.Context) {
-	c.pending = c.queue.ClockSetBack() || c.pending
+	c.pending = c.Store.Queue.ClockSetBack() || c.pending
 	if !c.pending {
 		return
 	}
-	retries, err := c.queue.AdvanceRetries(ctx, longestRetry*5/4) // the longest after jitter
+	retries, err := c.Store.Queue.AdvanceRetries(ctx, longestRetry*5/4) // the longest after jitter
 	swept := int64(0)
 	if err == nil {
-		swept, err = c.sweeps.Advance(ctx)
+		swept, err = c.Store.Sweeps.Advance(ctx)
 	}
 	c.pending = err != nil
 	switch {
-	case err != nil && ctx.Err() == nil && !c.inOutage():
-		c.log.Warn("retries and sweeps may wait for the database's clock, which was set back; trying again", "error", err)
+	case err != nil && ctx.Err() == nil && !c.State.InOutage():
+		c.Log.Warn("retries and sweeps may wait for the database's clock, which was set back; trying again", "error", err)
 	case retries > 0 || swept > 0:
-		c.log.Warn("the database's clock was set back; retries and sweeps do not wait for it", "retries", retries, "sweeps", swept)
+		c.Log.Warn("the database's clock was set back; retries and sweeps do not wait for it", "retries", retries, "sweeps", swept)
 	}
 }
 
 // A wakeListener receives wake-ups.
-type wakeListener struct {
-	channel    string
-	redis      listenPort
-	wake       chan<- struct{}
-	subscribed func(error)
-	count      prometheus.Counter
-}
+type wakeListener struct{ *base }
 
 // run turns messages on the wake channel into polls. A message is only a hint that a transaction
 // has committed. Polling finds the commits of messages that are lost, or sent while Redis is
 // unavailable.
 func (l *wakeListener) run(ctx context.Context) {
-	l.redis.Listen(ctx, l.channel, keyspace.Listener{
+	l.Redis.Listen(ctx, l.cfg.WakeChannel, keyspace.Listener{
 		Heard: func() {
-			l.count.Inc()
-			notify(l.wake)
+			l.metrics.wakes.Inc()
+			l.State.Wake()
 		},
-		Subscribed: l.subscribed,
+		Subscribed: l.State.Subscribed,
 	})
 }

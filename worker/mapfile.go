@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/unstale/unstale/internal/maintenance"
 	"github.com/unstale/unstale/invalidation"
 )
 
@@ -21,7 +22,7 @@ type mapFile struct {
 	path    string
 	env     func(string) (string, bool)
 	current atomic.Pointer[invalidation.Map]
-	lease   settleLease
+	lease   maintenance.SettleLease
 	routes  routes
 	reload  chan struct{}
 
@@ -48,7 +49,7 @@ func openMapFile(path string, env func(string) (string, bool)) (*mapFile, error)
 func compiledMap(m *invalidation.Map) *mapFile {
 	f := &mapFile{}
 	f.current.Store(m)
-	f.lease.set(m.Lease())
+	f.lease.Set(m.Lease())
 	f.routes.set(m)
 	return f
 }
@@ -61,7 +62,12 @@ func (f *mapFile) Version() string { return f.Map().Version() }
 
 // Reload asks the worker to read the file now, as SIGHUP does, and to log what came of it in any
 // case. It does not wait.
-func (f *mapFile) Reload() { notify(f.reload) }
+func (f *mapFile) Reload() {
+	select {
+	case f.reload <- struct{}{}:
+	default:
+	}
+}
 
 // read reads the file and reports whether it changed anything, a refusal that is over included.
 // Errors are returned once for each content.
@@ -80,7 +86,7 @@ func (f *mapFile) read() (changed bool, err error) {
 		return false, f.once(src, err)
 	}
 	recovered := f.fail != nil
-	f.lease.set(m.Lease())
+	f.lease.Set(m.Lease())
 	f.routes.set(m)
 	old := f.current.Swap(m)
 	if old != nil {
@@ -123,16 +129,12 @@ func (f *mapFile) refusal() error {
 const mapInterval = 2 * time.Second
 
 // A mapWatch keeps the map current.
-type mapWatch struct {
-	maps    *mapFile
-	log     *slog.Logger
-	metrics *metrics
-}
+type mapWatch struct{ *base }
 
 // run keeps the map current until ctx ends. It logs changes and requested reloads. A map without a
 // file stays.
 func (w *mapWatch) run(ctx context.Context) {
-	f, log := w.maps, w.log
+	f, log := w.maps, w.Log
 	if f.path == "" {
 		return
 	}

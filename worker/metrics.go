@@ -21,6 +21,7 @@ type metrics struct {
 	registry *prometheus.Registry
 
 	maps  mapGauges
+	state maintenance.StateMetrics
 	mysql callTimes
 	redis callTimes
 
@@ -34,23 +35,17 @@ type metrics struct {
 	sweptKeys     prometheus.Counter
 	contention    prometheus.Counter
 	wakes         prometheus.Counter
-	outages       *prometheus.CounterVec // by state
 	heals         prometheus.Counter
 	healedBatches prometheus.Counter
 	healedKeys    prometheus.Counter
 	reloads       *prometheus.CounterVec // by result
-	up            prometheus.Gauge
-	paused        prometheus.Gauge
 	heartbeat     prometheus.Gauge
-	away          prometheus.Gauge
-	subscribed    prometheus.Gauge
 	waiting       prometheus.Gauge
 	oldest        prometheus.Gauge
 	delayed       prometheus.Gauge
 	overdue       prometheus.Gauge
 	sweepQueue    prometheus.Gauge
 	sweepRefused  prometheus.Gauge
-	sweeping      prometheus.Gauge
 	lockRows      prometheus.Counter
 	damaged       prometheus.Gauge
 	dead          *prometheus.GaugeVec // by reason
@@ -69,7 +64,6 @@ type metrics struct {
 	receivers       prometheus.Gauge
 	held            prometheus.Gauge
 	behind          prometheus.Gauge
-	stalled         *prometheus.GaugeVec // by reason
 	oldestSweep     prometheus.Gauge
 	sweepDone       *prometheus.GaugeVec // by kind
 	sweepSize       *prometheus.GaugeVec // by kind
@@ -122,16 +116,16 @@ func newMetrics(inUse *invalidation.Map, differs bool) *metrics {
 	m.contention = counter("contention_total", "Deadlocks and lock wait timeouts (1213, 1205) that made a batch start again.")
 	m.wakes = counter("wakes_total", "Wake-ups heard.")
 	m.lockRows = counter("lock_rows_deleted_total", "Rows of cache_outbox_locks that this process deleted, since nobody had acquired their locks for longer than the retention.")
-	m.outages = counters("outages_total", "Outages entered, by state.", "state")
+	m.state.Outages = counters("outages_total", "Outages entered, by state.", "state")
 	m.heals = counter("heals_total", "Times that the worker healed, since Redis had lost unlinks that it had acknowledged.")
 	m.healedBatches = counter("healed_batches_total", "Batches of the journal that were unlinked again.")
 	m.healedKeys = counter("healed_keys_total", "Keys that were unlinked again.")
 	m.reloads = counters("map_reloads_total", "Changed map files, by result: loaded, refused.", "result")
-	m.up = gauge("up", "1 while mysql and redis answer, 0 during an outage.")
-	m.paused = gauge("paused", "1 while an operator has all workers paused.")
+	m.state.Up = gauge("up", "1 while mysql and redis answer, 0 during an outage.")
+	m.state.Paused = gauge("paused", "1 while an operator has all workers paused.")
 	m.heartbeat = gauge("heartbeat", "1 while heartbeats are sent, 0 while they are withheld, so that readers keep nothing in memory.")
-	m.away = gauge("redis_masters_away", "Masters of a Redis Cluster that do not answer; rows with keys there wait.")
-	m.subscribed = gauge("wake_subscribed", "1 while the worker is subscribed to the channel of wake-ups.")
+	m.state.Away = gauge("redis_masters_away", "Masters of a Redis Cluster that do not answer; rows with keys there wait.")
+	m.state.Subscribed = gauge("wake_subscribed", "1 while the worker is subscribed to the channel of wake-ups.")
 	m.waiting = gauge("rows_waiting", "Rows in cache_outbox; counts end at 10001.")
 	m.oldest = gauge("oldest_age_seconds", "Age of the oldest of the first hundred rows in cache_outbox, at least; no less than since this process saw the first one.")
 	m.delayed = gauge("rows_delayed", "Rows in cache_outbox_delayed; counts end at 10001.")
@@ -139,8 +133,8 @@ func newMetrics(inUse *invalidation.Map, differs bool) *metrics {
 	m.sweepQueue = gauge("sweeps_waiting", "Patterns and index sets that wait; counts end at 10001.")
 	m.damaged = gauge("journal_damaged", "Batches of the journal that cannot be read and were set aside; counts end at 10001.")
 	m.sweepRefused = gauge("sweeps_refused", "Those among them that Redis has refused, each tried again every minute; counts end at 10001.")
-	m.sweeping = gauge("sweeping", "1 while sweeps work or none waits, 0 while they fail as a whole.")
-	m.sweeping.Set(1)
+	m.state.Sweeping = gauge("sweeping", "1 while sweeps work or none waits, 0 while they fail as a whole.")
+	m.state.Sweeping.Set(1)
 	m.dead = gauges("rows_dead", "Dead letters now, by reason.", "reason")
 	m.idsLeft = gauges("ids_left", "IDs that a table has left for new rows; at 0 every insert fails. Below 2^63 an insert has chosen a high one.", "table")
 	m.conflicts = gauges("database_conflicts", "Conflicts of databases on this Redis, by kind: restored (the database is older than Redis), id (two have one ID), names (two have the same names).", "kind")
@@ -161,7 +155,7 @@ func newMetrics(inUse *invalidation.Map, differs bool) *metrics {
 	m.receivers = gauge("message_receivers", "Subscribers that Redis counted at the last message or heartbeat; in a Cluster those at one node.")
 	m.held = gauge("oldest_held_age_seconds", "Age of the oldest row that another session has locked for longer than a worker would, 0 without one.")
 	m.behind = gauge("behind_seconds", "Age of the latest moment by which all that was committed is known to be invalidated; rows that failed and wait do not count.")
-	m.stalled = gauges("stalled", "1 while rows make no progress, by reason: commit (a COMMIT does not return), held (another session has them locked), behind (no worker claims them).", "reason")
+	m.state.Stalled = gauges("stalled", "1 while rows make no progress, by reason: commit (a COMMIT does not return), held (another session has them locked), behind (no worker claims them).", "reason")
 	m.oldestSweep = gauge("sweep_oldest_age_seconds", "Age of the oldest request in cache_outbox_sweeps.")
 	m.sweepDone = gauges("sweep_done", "How far this worker's sweep is: names scanned, or sets taken; 0 while none is under way.", "kind")
 	m.sweepSize = gauges("sweep_size", "How many names or sets there are to do, roughly; 0 while none is under way.", "kind")
@@ -201,11 +195,11 @@ func (m *metrics) zero() {
 	for _, reason := range store.DelayedReasons() {
 		m.delays.WithLabelValues(reason)
 	}
-	for _, state := range maintenance.States() {
-		m.outages.WithLabelValues(state)
+	for _, state := range maintenance.OutageStates() {
+		m.state.Outages.WithLabelValues(state)
 	}
-	for _, reason := range stalledReasons {
-		m.stalled.WithLabelValues(reason)
+	for _, reason := range [...]string{maintenance.StalledCommit, maintenance.StalledHeld, maintenance.StalledBehind} {
+		m.state.Stalled.WithLabelValues(reason)
 	}
 	for _, limit := range store.Limits {
 		m.inTime.WithLabelValues(limit.String())
@@ -464,42 +458,42 @@ func (c callTimes) begin(kind string) (end func()) {
 // A measuredRedis measures calls to Redis, and records the number of subscribers of messages. Scans
 // and index sets, which take many calls, are in sweep_seconds.
 type measuredRedis struct {
-	redisPort
+	maintenance.Redis
 	times   callTimes
 	metrics *metrics
 }
 
 func (c measuredRedis) CheckBeacon(ctx context.Context) (keyspace.Position, error) {
 	defer c.times.begin(callBeacon)()
-	return c.redisPort.CheckBeacon(ctx)
+	return c.Redis.CheckBeacon(ctx)
 }
 
 func (c measuredRedis) Survived(ctx context.Context, epochs []string) (map[string]uint64, error) {
 	defer c.times.begin(callCompare)()
-	return c.redisPort.Survived(ctx, epochs)
+	return c.Redis.Survived(ctx, epochs)
 }
 
 func (c measuredRedis) Unlink(ctx context.Context, targets []keyspace.Target) (keyspace.Unlinked, error) {
 	defer c.times.begin(callUnlink)()
-	return c.redisPort.Unlink(ctx, targets)
+	return c.Redis.Unlink(ctx, targets)
 }
 
 func (c measuredRedis) Publish(ctx context.Context, channel string, f protocol.Format, news keyspace.News) (keyspace.Published, error) {
 	defer c.times.begin(callPublish)()
-	done, err := c.redisPort.Publish(ctx, channel, f, news)
-	c.metrics.receivers.Set(float64(c.redisPort.Receivers()))
+	done, err := c.Redis.Publish(ctx, channel, f, news)
+	c.metrics.receivers.Set(float64(c.Redis.Receivers()))
 	return done, err
 }
 
 func (c measuredRedis) Look(ctx context.Context, asked []keyspace.Asked) ([]keyspace.Seen, []*keyspace.Master, error) {
 	defer c.times.begin(callLook)()
-	return c.redisPort.Look(ctx, asked)
+	return c.Redis.Look(ctx, asked)
 }
 
 func (c measuredRedis) Beat(ctx context.Context, channel, moved, withheld string, asOf time.Time) error {
 	defer c.times.begin(callHeartbeat)()
-	err := c.redisPort.Beat(ctx, channel, moved, withheld, asOf)
-	c.metrics.receivers.Set(float64(c.redisPort.Receivers()))
+	err := c.Redis.Beat(ctx, channel, moved, withheld, asOf)
+	c.metrics.receivers.Set(float64(c.Redis.Receivers()))
 	return err
 }
 

@@ -131,8 +131,9 @@ func wantStalled(t *testing.T, r *running, reason, text string, least, most floa
 	if age := metric(t, r, "unstale_oldest_held_age_seconds"); age < least || age > most {
 		t.Errorf("held for %v, wanted %v to %v", age, least, most)
 	}
-	if err := r.Health().Stalled(); (err == nil) != (text == "") || err != nil && !strings.Contains(err.Error(), text) {
-		t.Errorf("ready: %v, wanted %q", err, text)
+	r.Health().Up(false) // as a turn of the loop does; the note of a worker that starts has no reason
+	if why := r.Health().Note().StallError; (why == "") != (text == "") || !strings.Contains(why, text) {
+		t.Errorf("stalled: %s, wanted %q", why, text)
 	}
 }
 

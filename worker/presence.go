@@ -3,7 +3,6 @@ package worker
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/maintenance"
 	"github.com/unstale/unstale/internal/session"
+	"github.com/unstale/unstale/internal/sleep"
 	"github.com/unstale/unstale/internal/status"
 	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/protocol"
@@ -28,10 +28,7 @@ const (
 // A presence writes the status record of a worker to MySQL, and reads those of the other workers,
 // for routes. Safe for concurrent use.
 type presence struct {
-	record  *record
-	workers *store.Workers
-	routes  *routes
-	log     *slog.Logger
+	*record
 
 	mu       sync.Mutex // guards the rest
 	recorded bool       // run writes the record; otherwise the worker has none
@@ -46,21 +43,14 @@ type presence struct {
 // report an outage of Redis or a stuck loop as well. A failed write is harmless: a worker without a
 // recent record counts as gone.
 func (p *presence) run(ctx context.Context) {
-	ticker := time.NewTicker(presenceLook)
-	defer ticker.Stop()
-	for {
+	sleep.Every(ctx, presenceLook, func(ctx context.Context) {
 		p.mu.Lock()
+		defer p.mu.Unlock()
 		p.recorded = true
 		if now := p.record.now(); time.Since(p.noted) >= presencePeriod || isNews(p.last, now) {
 			_ = p.exchange(ctx, now) // tried again
 		}
-		p.mu.Unlock()
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-	}
+	})
 }
 
 // isNews reports whether a note says another thing than the last one. The words of an error may
@@ -84,7 +74,7 @@ func (p *presence) stopped(ctx context.Context) {
 // frozen. Call it between an UNLINK and its message. A worker without a record reads the others
 // each time. A missing privilege is not an error: rows do not wait for it.
 func (p *presence) agree(ctx context.Context) error {
-	if p.routes.fresh() {
+	if p.maps.routes.fresh() {
 		return nil
 	}
 	p.mu.Lock()
@@ -100,15 +90,15 @@ func (p *presence) agree(ctx context.Context) error {
 func (p *presence) exchange(ctx context.Context, n store.WorkerNote) error {
 	began, err := time.Now(), p.note(ctx, n)
 	if err == nil || session.IsRefusal(err) {
-		workers, unread := p.workers.Workers(ctx)
+		workers, unread := p.Store.Workers.Workers(ctx)
 		if err = errors.Join(unread, err); unread == nil {
-			err = errors.Join(p.routes.join(ctx, p.record.id, workers), err)
+			err = errors.Join(p.maps.routes.join(ctx, p.Store.ID, workers), err)
 		}
 	}
 	if err == nil && p.recorded {
-		p.routes.mu.Lock()
-		p.routes.agreed = began
-		p.routes.mu.Unlock()
+		p.maps.routes.mu.Lock()
+		p.maps.routes.agreed = began
+		p.maps.routes.mu.Unlock()
 	}
 	return err
 }
@@ -123,7 +113,7 @@ func (p *presence) note(ctx context.Context, n store.WorkerNote) error {
 		p.since = p.noted
 	}
 	p.last = n
-	err := p.workers.NoteWorker(ctx, p.record.complete(n, p.since))
+	err := p.Store.Workers.NoteWorker(ctx, p.record.complete(n, p.since))
 	switch {
 	case err == nil:
 		p.refused = false
@@ -133,39 +123,26 @@ func (p *presence) note(ctx context.Context, n store.WorkerNote) error {
 		if session.MissingGrant(err) != "" {
 			cure = "GRANT SELECT, INSERT, DELETE ON cache_outbox_workers to the worker's account; docs/accounts.md lists the grants"
 		}
-		p.log.Warn("this worker cannot note what it is at, so that `unstale status` does not know of it, and heartbeats are withheld; trying again", "error", err, "cure", cure)
+		p.Log.Warn("this worker cannot note what it is at, so that `unstale status` does not know of it, and heartbeats are withheld; trying again", "error", err, "cure", cure)
 	}
 	return err
 }
 
 // A record makes the status record of the worker, for MySQL and for Redis. Safe for concurrent use.
 type record struct {
-	id      string // random, of the process
-	name    string
-	maps    *mapFile
-	warning func() string // of the current map
-	health  *health
-	pulse   *maintenance.Pulse
-	past    *pastSteps
-	heavy   *heavyRows
-	// why batches are not counted, and what of the checks of entries is refused, or nil
-	uncounted, unchecked func() error
+	*base
+	deprecated *deprecated
+	heavy      *heavyRows
+	spots      *spotMetrics
 }
 
 // now returns what the worker is at.
 func (r *record) now() store.WorkerNote {
-	n := r.health.note()
-	healable := n.State != store.WorkerPaused && n.State != store.WorkerStarting
-	if healable && r.pulse.Is(maintenance.ErrHealing) && !r.pulse.Is(maintenance.ErrEmptied) && !r.past.failed.Load() {
-		n.State, n.Error = store.WorkerHealing, ""
-	}
-	if silent := r.health.alive(); silent != nil {
-		n.State, n.Error = "stuck", silent.Error()
-	}
+	n := r.State.Note()
 	if n.State == store.WorkerWorking && n.Error == "" {
-		if err := r.uncounted(); err != nil {
+		if err := r.Store.Minutes.Refused(); err != nil {
 			n.Error = store.NotCounted + err.Error()
-		} else if err := r.unchecked(); err != nil {
+		} else if err := r.spots.refused(); err != nil {
 			n.Error = store.NotChecked + err.Error()
 		}
 	}
@@ -174,7 +151,7 @@ func (r *record) now() store.WorkerNote {
 	}
 	m := r.maps.Map()
 	n.Channels = r.maps.routes.recorded()
-	n.MapVersion, n.Reads, n.MapWarning, n.Heavy = m.Version(), m.Reads().Version(), r.warning(), r.heavy.lasts()
+	n.MapVersion, n.Reads, n.MapWarning, n.Heavy = m.Version(), m.Reads().Version(), r.deprecated.warning(), r.heavy.lasts()
 	return n
 }
 
@@ -182,10 +159,10 @@ func (r *record) now() store.WorkerNote {
 // since.
 func (r *record) complete(n store.WorkerNote, since time.Time) store.WorkerNote {
 	m := r.maps.Map()
-	n.ID, n.Name, n.For, n.Channel, n.Format = r.id, r.name, time.Since(since), m.Channel(), string(m.Format())
-	n.Lease, n.Announced = r.maps.lease.now()
-	if at := r.past.drained.Load(); at != 0 {
-		ago := time.Since(time.Unix(0, at))
+	n.ID, n.Name, n.For, n.Channel, n.Format = r.Store.ID, r.cfg.Name, time.Since(since), m.Channel(), string(m.Format())
+	n.Lease, n.Announced = r.Lease.Now()
+	if at := r.State.Progress.LastDrained(); !at.IsZero() {
+		ago := time.Since(at)
 		n.Drained = &ago
 	}
 	return n
@@ -210,12 +187,8 @@ const (
 // A redisStatus publishes in Redis where the worker writes, and its status. One goroutine owns it.
 // It sends MySQL nothing, so it also reports a MySQL that hangs.
 type redisStatus struct {
-	record *record
-	source *maintenance.HeartbeatSource
-	maps   *mapFile
-	epoch  func(channel string) string
-	log    *slog.Logger
-	board  *keyspace.Board // nil where the worker publishes no state
+	*record
+	board *keyspace.Board // nil where the worker publishes no state
 
 	state  string // as last published
 	since  time.Time
@@ -236,24 +209,15 @@ type denial struct {
 // failure harms no row: the loop reports outages, and the log reports missing ACL permissions once.
 func (s *redisStatus) run(ctx context.Context) {
 	if s.board == nil {
-		s.maps.lease.announced(&s.maps.lease.hash, 0, 0)
+		s.Lease.AnnouncedInHash(0, 0)
 		return
 	}
 	s.alive.effect, s.status.effect = "readers cannot detect a wrong server or database", "status depends on mysql alone"
-	ticker := time.NewTicker(alivePeriod)
-	defer ticker.Stop()
-	for {
-		s.publish(ctx)
-		select {
-		case <-ctx.Done():
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWordLimit)
-			defer cancel()
-			// silence tells, too
-			_ = status.PostWorker(ctx, s.board, s.source.Get(), s.note(s.record.stopped()))
-			return
-		case <-ticker.C:
-		}
-	}
+	sleep.Every(ctx, alivePeriod, s.publish)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWordLimit)
+	defer cancel()
+	// silence tells, too
+	_ = status.PostWorker(ctx, s.board, s.Source.Get(), s.note(s.record.stopped()))
 }
 
 func (s *redisStatus) publish(ctx context.Context) {
@@ -273,37 +237,37 @@ func (s *redisStatus) try(ctx context.Context, r *denial, f func(context.Context
 	switch {
 	case err == nil && r.told:
 		r.told = false
-		s.log.Info("worker state is published in redis again", "ended", r.effect)
+		s.Log.Info("worker state is published in redis again", "ended", r.effect)
 	case errors.As(err, &outage) && outage.State == keyspace.StateNoPerm:
 		r.denied = time.Now()
 		if r == &s.alive {
-			s.maps.lease.announced(&s.maps.lease.hash, 0, 0) // readers find none there
+			s.Lease.AnnouncedInHash(0, 0) // readers find none there
 		}
 		if !r.told {
 			r.told = true
-			s.log.Warn("cannot publish worker state in redis; retrying every minute", "error", err, "effect", r.effect,
+			s.Log.Warn("cannot publish worker state in redis; retrying every minute", "error", err, "effect", r.effect,
 				"cure", "ACL SETUSER the worker's user with "+keyspace.BoardRules)
 		}
 	case err != nil:
-		s.log.Debug("cannot publish worker state in redis", "error", err, "effect", r.effect)
+		s.Log.Debug("cannot publish worker state in redis", "error", err, "effect", r.effect)
 	}
 }
 
 func (s *redisStatus) tellAlive(ctx context.Context) error {
-	m, source := s.maps.Map(), s.source.Get()
+	m, source := s.maps.Map(), s.Source.Get()
 	if source == "" { // MySQL has not told it
 		return nil
 	}
-	has, had, err := s.board.Alive(ctx, source, protocol.Alive{Epoch: s.epoch(m.Channel()), Lease: m.Lease().Milliseconds(), Map: m.Version()})
+	has, had, err := s.board.Alive(ctx, source, protocol.Alive{Epoch: s.Redis.Epoch(m.Channel()), Lease: m.Lease().Milliseconds(), Map: m.Version()})
 	if err != nil {
-		has = unannounced
+		has = maintenance.Unannounced
 	}
-	s.maps.lease.announced(&s.maps.lease.hash, has, had)
+	s.Lease.AnnouncedInHash(has, had)
 	return err
 }
 
 func (s *redisStatus) tellStatus(ctx context.Context) error {
-	err := status.PostWorker(ctx, s.board, s.source.Get(), s.note(s.record.now()))
+	err := status.PostWorker(ctx, s.board, s.Source.Get(), s.note(s.record.now()))
 	if err == nil && time.Since(s.forgot) > forgetPeriod {
 		s.forgot = time.Now()
 		err = status.ForgetWorkers(ctx, s.board)

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/unstale/unstale/internal/maintenance"
+	"github.com/unstale/unstale/internal/sleep"
 	"github.com/unstale/unstale/internal/store"
 )
 
@@ -21,31 +23,16 @@ const (
 	lateGrace = 2 * time.Second
 )
 
-// A listedQueue is the part of the tables that a prover needs.
-type listedQueue interface {
-	List(context.Context) (store.Listing, error)
-	AnyFree(context.Context, store.ListedTable, []uint64) (bool, error)
-}
-
-// progressHealth records whether rows make progress.
-type progressHealth interface {
-	down(error)
-	stall(reason string, why error)
-}
-
 // A prover checks in a separate goroutine whether committed rows are invalidated, by any worker,
 // and reports to health if they are not.
 type prover struct {
+	*base
 	proof
-	queue   listedQueue
-	hung    func() error // why a COMMIT counts as hung, nil if none does
-	workers func(context.Context) ([]store.WorkerNote, error)
-	health  progressHealth
-	metrics *metrics
-	resting func() bool // whether rows cannot make progress, for a reason that health knows
-
+	// the status records, store.Workers but in tests
+	workers interface {
+		Workers(context.Context) ([]store.WorkerNote, error)
+	}
 	heavy *heavyRows // which the loop has set aside or processes
-	self  string     // of the worker's status record
 	// how long another worker may have heavy rows locked: a batch that ends at its deadline leaves
 	// rows to the next one
 	heavyLimit time.Duration
@@ -56,37 +43,35 @@ type prover struct {
 	light map[string]time.Time
 }
 
-// run lists what waits until ctx ends.
-func (p *prover) run(ctx context.Context) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		}
-		timer.Reset(p.step(ctx))
+func newProver(b *base, heavy *heavyRows) prover {
+	limit := b.Store.Sessions.ClaimTimeout() + lateGrace
+	return prover{
+		base: b, proof: proof{limit: limit}, workers: b.Store.Workers, heavy: heavy,
+		heavyLimit: 2*heavyTimes*b.Store.Sessions.BatchLimit() + lateGrace,
 	}
 }
+
+// run lists what waits until ctx ends.
+func (p *prover) run(ctx context.Context) { sleep.Repeat(ctx, p.step) }
 
 // step makes one listing, and returns the wait before the next one. The loop reports outages, so
 // errors only make the proof older.
 func (p *prover) step(ctx context.Context) time.Duration {
-	l, err := p.queue.List(ctx)
+	l, err := p.Store.Queue.List(ctx)
 	if err != nil {
 		return provePeriod
 	}
 	// the loop may wait for that COMMIT; if reads are slow, too, it reports what it finds
-	if err := p.hung(); err != nil && time.Since(l.Began) < time.Second {
-		p.health.down(err)
+	if err := p.Store.Sessions.Hung(); err != nil && time.Since(l.Began) < time.Second {
+		p.State.Down(err)
 	}
 	took := time.Since(l.Began)
 	reason, err := p.judge(ctx, l)
 	if ctx.Err() != nil {
 		return 0
 	}
-	p.health.stall(reason, err)
+	p.State.Stall(reason, err)
+	p.State.Progress.Prove(p.proven())
 	p.metrics.behind.Set(time.Since(p.proven()).Seconds())
 	wait := max(provePeriod, proveShare*took)
 	if next := p.nextLate(); !next.IsZero() {
@@ -99,7 +84,7 @@ func (p *prover) step(ctx context.Context) time.Duration {
 // with any number of workers.
 func (p *prover) judge(ctx context.Context, l store.Listing) (reason string, why error) {
 	held := time.Duration(0)
-	for t, rows := range p.observe(l, p.resting()) {
+	for t, rows := range p.observe(l, p.State.Rests()) {
 		table := store.ListedTable(t)
 		p.forget(table, rows)
 		rows = p.heavy.without(table, rows)
@@ -120,10 +105,10 @@ func (p *prover) judge(ctx context.Context, l store.Listing) (reason string, why
 			case !free && (p.mayBeHeavy(ctx, table, late) || !p.wait(ctx, table, late)):
 			case !free:
 				held = max(held, age)
-				reason, why = stalledHeld, fmt.Errorf("%s, and another session has %s locked; end its transaction, unless it is a worker's: docs/operations.md#a-row-is-held",
+				reason, why = maintenance.StalledHeld, fmt.Errorf("%s, and another session has %s locked; end its transaction, unless it is a worker's: docs/operations.md#a-row-is-held",
 					waited(table, late, age), verb(len(late), "it", "them"))
 			case why == nil:
-				reason, why = stalledBehind, fmt.Errorf("%s, and no worker claims %s; start more workers: docs/operations.md#what-waits",
+				reason, why = maintenance.StalledBehind, fmt.Errorf("%s, and no worker claims %s; start more workers: docs/operations.md#what-waits",
 					waited(table, late, age), verb(len(late), "it", "them"))
 			}
 		}
@@ -165,7 +150,7 @@ func (p *prover) free(ctx context.Context, table store.ListedTable, late []lateR
 		}
 		ids[i] = r.ID
 	}
-	free, err := p.queue.AnyFree(ctx, table, ids)
+	free, err := p.Store.Queue.AnyFree(ctx, table, ids)
 	if err == nil && !free {
 		for _, r := range late {
 			p.held[table][rowAt{r.ID, r.Place}] = time.Now()
@@ -201,13 +186,13 @@ func (p *prover) mayBeHeavy(ctx context.Context, table store.ListedTable, late [
 		return false
 	}
 	tells, asked := found.Add(heavyNews), time.Now()
-	workers, err := p.workers(ctx)
+	workers, err := p.workers.Workers(ctx)
 	if err != nil {
 		return false
 	}
 	may, light := false, map[string]time.Time{}
 	for _, n := range workers {
-		if n.ID == p.self || !n.Lives() {
+		if n.ID == p.Store.ID || !n.Lives() {
 			continue
 		}
 		written, first := asked.Add(-n.Silent), p.light[n.ID]
@@ -225,16 +210,16 @@ func (p *prover) mayBeHeavy(ctx context.Context, table store.ListedTable, late [
 
 // otherWorker reports whether another worker lives whose record meets a condition.
 func (p *prover) otherWorker(ctx context.Context, is func(store.WorkerNote) bool) bool {
-	workers, err := p.workers(ctx)
+	workers, err := p.workers.Workers(ctx)
 	return err == nil && slices.ContainsFunc(workers, func(n store.WorkerNote) bool {
-		return n.ID != p.self && n.Lives() && is(n)
+		return n.ID != p.Store.ID && n.Lives() && is(n)
 	})
 }
 
 // wait reports whether late rows still wait. The worker that had them locked may have settled them
 // after the listing, and before its record was read, which then has no heavy rows.
 func (p *prover) wait(ctx context.Context, table store.ListedTable, late []lateRow) bool {
-	l, err := p.queue.List(ctx)
+	l, err := p.Store.Queue.List(ctx)
 	if err != nil {
 		return false // the next listing tries again
 	}

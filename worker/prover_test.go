@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/unstale/unstale/internal/maintenance"
 	"github.com/unstale/unstale/internal/store"
 )
 
@@ -37,7 +38,7 @@ func TestRecordsThatExcludeHeavyRows(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				var now []store.WorkerNote
-				p := &prover{self: "self", heavyLimit: time.Minute, workers: func(context.Context) ([]store.WorkerNote, error) { return now, nil }}
+				p := &prover{base: &base{Deps: maintenance.Deps{Store: &store.Store{ID: "self"}}}, heavyLimit: time.Minute, workers: records{&now}}
 				late := []lateRow{{ListedRow: store.ListedRow{ID: 1, Place: 1}}}
 				began := time.Now()
 				p.held[store.ListedHot] = map[rowAt]time.Time{{1, 1}: began}
@@ -55,3 +56,8 @@ func TestRecordsThatExcludeHeavyRows(t *testing.T) {
 
 // silentRecord is the age of its last record at which a worker counts as gone.
 const silentRecord = 10 * time.Second
+
+// records are those of other workers.
+type records struct{ now *[]store.WorkerNote }
+
+func (r records) Workers(context.Context) ([]store.WorkerNote, error) { return *r.now, nil }

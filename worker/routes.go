@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"math"
 	"slices"
 	"sync"
 	"time"
@@ -35,7 +34,7 @@ const (
 //
 // Subscribers of each of them receive everything. Safe for concurrent use.
 type routes struct {
-	redis publishPort
+	redis maintenance.Redis
 	log   *slog.Logger
 
 	mu      sync.Mutex
@@ -43,6 +42,13 @@ type routes struct {
 	others  []store.WorkerNote
 	agreed  time.Time            // before the last exchange of records
 	refused map[string]time.Time // when Redis last refused an adopted channel
+}
+
+// begin tells the port of a worker, whose routes they are.
+func (r *routes) begin(redis maintenance.Redis, log *slog.Logger) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.redis, r.log, r.refused = redis, log, map[string]time.Time{}
 }
 
 // set records a newly loaded map.
@@ -92,7 +98,7 @@ func (r *routes) join(ctx context.Context, self string, workers []store.WorkerNo
 // refuse leaves an adopted route for a minute if err means that the account may not publish there,
 // and reports whether it does.
 func (r *routes) refuse(c store.Channel, err error) bool {
-	if err == nil || !c.Adopted || maintenance.State(err) != "redis "+keyspace.StateNoPerm {
+	if err == nil || !c.Adopted || maintenance.OutageState(err) != "redis "+keyspace.StateNoPerm {
 		return false
 	}
 	r.mu.Lock()
@@ -127,7 +133,7 @@ func (r *routes) fresh() bool {
 	return time.Since(r.agreed) < agreedLife
 }
 
-// numbered implements maintenance.HeartbeatConfig.Channels: messages of the array format have no numbers.
+// numbered lists the channels of which messages have numbers, which those of the array format do not.
 func (r *routes) numbered() (channels []maintenance.HeartbeatChannel) {
 	list := r.all()
 	for _, c := range list {
@@ -160,14 +166,16 @@ func (r *routes) withheld(c store.Channel) string {
 	return ""
 }
 
-// A publisher announces what was unlinked.
+// A publisher announces what was unlinked. It implements maintenance.Channels.
 type publisher struct {
-	routes *routes
-	redis  publishPort
-	agree  func(context.Context) error // see presence
+	*routes
+	presence *presence
 }
 
-// publish announces news on all current routes, after the keys were unlinked. On a channel that is
+// Numbered implements maintenance.Channels.
+func (p *publisher) Numbered() []maintenance.HeartbeatChannel { return p.numbered() }
+
+// Publish announces news on all current routes, after the keys were unlinked. On a channel that is
 // not among them, no in-process cache has held a value from before the UNLINK:
 //
 //   - A reader that switches channels empties its cache.
@@ -176,14 +184,14 @@ type publisher struct {
 //
 // It returns how many messages were published, their numbers, and the least number of receivers of
 // a message, on all routes together; -1 means unknown.
-func (p *publisher) publish(ctx context.Context, news keyspace.News) (done keyspace.Published, err error) {
-	if err := p.agree(ctx); err != nil {
+func (p *publisher) Publish(ctx context.Context, news keyspace.News) (done keyspace.Published, err error) {
+	if err := p.presence.agree(ctx); err != nil {
 		return keyspace.Published{Receivers: -1}, err
 	}
-	for _, r := range p.routes.all() {
+	for _, r := range p.all() {
 		n, err := p.redis.Publish(ctx, r.Name, protocol.Format(r.Format), news)
-		if p.routes.refuse(r, err) {
-			return p.publish(ctx, news) // after another exchange
+		if p.refuse(r, err) {
+			return p.Publish(ctx, news) // after another exchange
 		}
 		done.Messages += n.Messages
 		done.Runs = append(done.Runs, n.Runs...)
@@ -195,86 +203,4 @@ func (p *publisher) publish(ctx context.Context, news keyspace.News) (done keysp
 		}
 	}
 	return done, nil
-}
-
-// A settleLease is the longest lease that a reader may hold, according to this process. Readers
-// take leases as long as the latest announcement allows. So a longer lease counts until a shorter
-// one is announced, and then until it has ended. Safe for concurrent use.
-type settleLease struct {
-	mu      sync.Mutex
-	lease   time.Duration // of the current map
-	hash    time.Duration // that readers find in protocol.AliveKey; zero: none
-	beats   time.Duration // and in heartbeats
-	since   time.Time     // when both first had a lease of this worker; zero: not yet
-	earlier []earlierLease
-}
-
-// unannounced is a medium's lease before the first announcement.
-const unannounced time.Duration = math.MaxInt64
-
-// An earlierLease is longer than the lease of the current map.
-type earlierLease struct {
-	lease time.Duration
-	until time.Time // zero: no shorter one is announced yet
-}
-
-// set records the lease of a newly loaded map.
-func (l *settleLease) set(lease time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.lease == 0 {
-		l.hash, l.beats = unannounced, unannounced
-	}
-	if l.lease > lease {
-		l.earlier = append(l.earlier, earlierLease{lease: l.lease})
-	}
-	l.lease = lease
-}
-
-// announced records which lease a medium, hash or beats, has, and which one it had before.
-func (l *settleLease) announced(medium *time.Duration, lease, before time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if before > l.lease { // of another worker, which announced it in both
-		l.earlier, l.hash, l.beats = append(l.earlier, earlierLease{lease: before}), before, before
-	}
-	*medium = lease
-	now, longest := time.Now(), max(l.hash, l.beats)
-	if l.since.IsZero() && longest < unannounced {
-		l.since = now
-	}
-	for i := range l.earlier {
-		if e := &l.earlier[i]; e.until.IsZero() && longest < e.lease {
-			e.until = now.Add(e.lease)
-		}
-	}
-}
-
-// forHeartbeats returns the lease that heartbeats announce: the lease of the map, or a shorter one
-// of another worker, as in the hash. Workers of an earlier release do not wait for a longer one.
-func (l *settleLease) forHeartbeats() time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.hash > 0 {
-		return min(l.lease, l.hash)
-	}
-	return l.lease
-}
-
-// now returns the longest lease that a reader may hold, and for how long the worker has announced a
-// lease; zero: not yet.
-func (l *settleLease) now() (longest, announced time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now, longest, kept := time.Now(), l.lease, l.earlier[:0]
-	for _, e := range l.earlier {
-		if e.until.IsZero() || now.Before(e.until) {
-			longest, kept = max(longest, e.lease), append(kept, e)
-		}
-	}
-	l.earlier = kept
-	if !l.since.IsZero() {
-		announced = now.Sub(l.since)
-	}
-	return longest, announced
 }

@@ -172,9 +172,8 @@ func (j *journalEntities) has(ctx context.Context, entity string, ask func(conte
 
 // knownEntities are entities that are not in the map but were known before.
 type knownEntities struct {
-	maps    *mapFile
+	*base
 	journal journalEntities
-	ask     func(context.Context) (map[string]bool, error) // the journal's entities
 }
 
 // delay delays rows whose entity the map does not have and had lately: the file was probably cut
@@ -204,7 +203,7 @@ func (k *knownEntities) lately(ctx context.Context, entity string) string {
 	if version := k.maps.had(entity); version != "" {
 		return "the map of version " + version + " had it"
 	}
-	switch found, err := k.journal.has(ctx, entity, k.ask); {
+	switch found, err := k.journal.has(ctx, entity, k.Store.Journal.JournalEntities); {
 	case err != nil:
 		return "the journal could not be searched for it: " + err.Error()
 	case found:

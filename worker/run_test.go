@@ -281,7 +281,7 @@ func answerOf(r *running, path string) int {
 func TestReadyzIsVerbatim(t *testing.T) {
 	t.Parallel()
 	r := newWorld(t, plainMap).worker(worker.Config{})
-	r.Health().Wait(errors.New("it lacks &cache:invalidate <x>"))
+	r.Health().Down(errors.New("it lacks &cache:invalidate <x>"))
 	reply := httptest.NewRecorder()
 	r.Health().Handler().ServeHTTP(reply, httptest.NewRequest(http.MethodGet, "/readyz", nil))
 	if !strings.Contains(reply.Body.String(), `"it lacks &cache:invalidate <x>"`) {

@@ -21,23 +21,15 @@ const heavyTimes = 5
 
 // A runner runs batches. Owned by the loop.
 type runner struct {
-	cfg        *Config
+	*base
 	limit      time.Duration // of a batch of light rows, from the claim to the commit
-	maps       *mapFile
-	lookups    *session.Lookups
 	deprecated *deprecated
 	known      *knownEntities
 	spots      *maintenance.SpotChecker
 	seen       *store.Seen
-	now        func(time.Time) time.Time // by the database's clock
-	redis      unlinkPort
-	publisher  *publisher
-	pulse      *maintenance.Pulse
-	metrics    *metrics
-	age        func(*store.ClaimedRow, time.Time) time.Duration // by the database's clock
 	failed     *rowLogs
 	vanished   *vanished
-	journaled  func([]store.Mark)
+	database   *databaseBoard
 }
 
 // run claims one batch and processes it: claim, look up, expand, UNLINK, PUBLISH, settle. In MySQL
@@ -85,7 +77,7 @@ func (r *runner) batchContext(ctx context.Context, t turn) (context.Context, con
 // try makes one attempt. A row that is alone and still too large for the journal is dead-lettered.
 func (r *runner) try(ctx context.Context, t turn, alone bool) (done Result, err error) {
 	began := time.Now()
-	m, most := r.maps.Map(), t.budget(r.cfg)
+	m, most := r.maps.Map(), t.budget(&r.cfg)
 	limits := t.limits(most, store.ClaimLimits{Bytes: r.cfg.BatchBytes, ParamsBytes: m.Limits().ParamsBytes})
 	answered := r.metrics.mysql.begin(callClaim)
 	c, err := t.lane.claim(ctx, limits)
@@ -99,14 +91,14 @@ func (r *runner) try(ctx context.Context, t turn, alone bool) (done Result, err 
 	}
 	claimed := time.Now()
 	over, _ := ctx.Deadline()
-	r.pulse.Begin(over)
-	defer r.pulse.End()
+	r.State.Pulse.BatchBegan(over)
+	defer r.State.Pulse.BatchEnded()
 	b := newBatch(m, c.Rows, most)
 	var entities store.Entities
 	done, settlement, err := r.apply(ctx, b, most, alone)
 	if err == nil && len(b.changes) > 0 {
 		settlement.Marks.Claimed = claimed
-		settlement.Counts, entities = b.counts(r.age, c, &settlement)
+		settlement.Counts, entities = b.counts(r.Store.Queue.Age, c, &settlement)
 		settled := r.metrics.mysql.begin(callSettle)
 		err = c.Settle(ctx, settlement)
 		settled()
@@ -124,14 +116,14 @@ func (r *runner) try(ctx context.Context, t turn, alone bool) (done Result, err 
 	if len(b.changes) == 0 {
 		return done, nil
 	}
-	now := r.now(time.Now())
+	now := r.Store.Queue.Now(time.Now())
 	b.offer(r.spots, now)
 	r.seen.Settle(now, entities)
-	r.journaled(c.Journaled)
+	r.database.journaled(c.Journaled)
 	r.metrics.batchDone(done, settlement)
 	rows := b.rows(c.Rows)
 	r.metrics.maps.entities.addRows(rows)
-	r.metrics.late(r.age, c, settlement.Done, settlement.Marks.Unlinked)
+	r.metrics.late(r.Store.Queue.Age, c, settlement.Done, settlement.Marks.Unlinked)
 	r.failed.note(c.Rows, settlement)
 	r.vanished.note(b)
 	r.cfg.Hooks.report(rows, began, done, settlement, nil)
@@ -148,19 +140,19 @@ func (r *runner) apply(ctx context.Context, b *batch, most budget, alone bool) (
 		return done, s, nil
 	}
 	r.known.delay(ctx, b)
-	if err = b.unlink(ctx, r.redis); err != nil {
+	if err = b.unlink(ctx, r.Redis); err != nil {
 		return done, s, fmt.Errorf("unlink keys: %w", err)
 	}
 	gone := b.blameFailures()
 	unlinked := time.Now()
-	published, err := r.publisher.publish(ctx, keyspace.News{Keys: gone, Unlinked: b.unlinks.Born})
+	published, err := r.Channels.Publish(ctx, keyspace.News{Keys: gone, Unlinked: b.unlinks.Born})
 	if err != nil {
 		return done, s, fmt.Errorf("publish keys: %w", err)
 	}
 	if alone {
 		b.refuseJournal()
 	}
-	s = b.settlement(*r.cfg)
+	s = b.settlement(r.cfg)
 	s.Position, s.Born = store.Position(b.unlinks.Position), b.unlinks.Born
 	s.Marks = store.Marks{Unlinked: unlinked, Receivers: published.Receivers}
 	if published.Messages > 0 {
@@ -184,20 +176,11 @@ func (r *runner) lookup(light bool) lookupFunc {
 	}
 	return func(ctx context.Context, query string, by [][]string, values int) ([][]string, error) {
 		defer r.metrics.mysql.begin(callLookup)()
-		found, err := r.lookups.LookupUpTo(ctx, query, by, values, each)
-		r.deprecated.note(query, r.lookups.Ungrouped(query))
+		found, err := r.Store.Lookups.LookupUpTo(ctx, query, by, values, each)
+		r.deprecated.note(query, r.Store.Lookups.Ungrouped(query))
 		return found, err
 	}
 }
-
-// Why rows make no progress: the label of the metric unstale_stalled.
-const (
-	stalledCommit = "commit" // a COMMIT does not return
-	stalledHeld   = store.StalledHeld
-	stalledBehind = store.StalledBehind
-)
-
-var stalledReasons = []string{stalledCommit, stalledHeld, stalledBehind}
 
 // A Result is the result of one batch. The zero Result means that there was nothing to claim.
 type Result struct {

@@ -46,15 +46,16 @@ func (b *batch) pick(n int) (keys []maintenance.SpotKey) {
 	return keys
 }
 
-// A staleKeeper stores the stale entries of spot checks for operators.
-type staleKeeper struct {
-	table *store.StaleEntries
+// spotRecords implements maintenance.SpotRecords.
+type spotRecords struct {
+	*store.Minutes
+	stale *store.StaleEntries
 	spots *spotMetrics
 }
 
-func (k staleKeeper) keep(ctx context.Context, list []maintenance.SpotStale) error {
+func (k spotRecords) KeepStale(ctx context.Context, list []maintenance.SpotStale) error {
 	for _, s := range list {
-		err := k.table.Add(ctx, store.StaleEntry{
+		err := k.stale.Add(ctx, store.StaleEntry{
 			Key: s.Key, Row: s.Row, Entity: s.Entity, EntityID: s.ID, Trace: s.Trace, Epoch: s.Position.Epoch, Number: s.Position.N,
 			Leased: unixMicros(s.LeasedAt), Unlinked: unixMicros(s.UnlinkedAt), AfterMs: s.After.Milliseconds(),
 			TTLMillis: max(s.ExpiresAt.Sub(s.SeenAt).Milliseconds(), 0), Held: s.Held, Repaired: s.Repaired,
@@ -63,7 +64,7 @@ func (k staleKeeper) keep(ctx context.Context, list []maintenance.SpotStale) err
 			return err
 		}
 	}
-	return k.table.Trim(ctx)
+	return k.stale.Trim(ctx)
 }
 
 // unixMicros returns microseconds since 1970, 0 for the zero time.
@@ -115,6 +116,15 @@ func (s *spotMetrics) Off(looks, repairs bool) {
 	s.m.spotDenied.WithLabelValues("look").Set(oneIf(looks))
 	s.m.spotDenied.WithLabelValues("repair").Set(oneIf(repairs))
 }
+
+// A shadowMetrics implements maintenance.ShadowMetrics.
+type shadowMetrics struct{ *spotMetrics }
+
+func (s shadowMetrics) Checked(r maintenance.ShadowResult) {
+	s.m.shadows.WithLabelValues(string(r)).Inc()
+}
+
+func (s shadowMetrics) Unstored(err error) { s.noDifferences.set(err) }
 
 // refused returns what the account of Redis may not do, or nil.
 func (s *spotMetrics) refused() error {

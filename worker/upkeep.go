@@ -32,29 +32,26 @@ func (f *firstRow) waits(row *store.WaitingRow) time.Duration {
 
 // A gaugeReader sets the gauges about tables. Not safe for concurrent use.
 type gaugeReader struct {
-	status func(context.Context) (store.Status, map[string]error) // by table
-	// as the last reading found it
-	first    firstRow
-	seen     func(waiting int, oldest time.Duration)
-	unread   *unreadTables
-	inOutage func() bool
-	metrics  *metrics
+	*base
+	first  firstRow // as the last reading found it
+	seen   *store.Seen
+	unread *unreadTables
 }
 
 // read sets the gauges from the tables, each table's by themselves.
 func (g *gaugeReader) read(ctx context.Context) {
 	read := g.metrics.mysql.begin(callGauges)
-	status, failed := g.status(ctx)
+	status, failed := g.Store.Overview.StatusByTable(ctx)
 	if failed[hotTable] == nil {
 		status.OldestAge = max(status.OldestAge, g.first.waits(status.First))
-		g.seen(min(status.Waiting, store.MaxExactCount), status.OldestAge)
+		g.seen.Look(g.Store.Queue.Now(time.Now()), min(status.Waiting, store.MaxExactCount), status.OldestAge)
 	}
 	read()
 	if ctx.Err() != nil {
 		return
 	}
 	g.metrics.observe(status, failed)
-	g.unread.note(failed, g.inOutage())
+	g.unread.note(failed, g.State.InOutage())
 }
 
 // unreadTables tells in the log, once for each change, which tables the gauges cannot be read from.
@@ -100,10 +97,8 @@ const summaryRest = 3
 
 // A summariser summarizes the journal. Not safe for concurrent use: cron runs one task at a time.
 type summariser struct {
-	summaries *store.Summaries
-	inOutage  func() bool
-	log       *slog.Logger
-	failed    bool // logged
+	*base
+	failed bool // logged
 }
 
 // run summarizes the journal, block by block, until less than a block is left.
@@ -113,7 +108,7 @@ func (s *summariser) run(ctx context.Context) { s.all(ctx, summaryRest) }
 func (s *summariser) all(ctx context.Context, rest time.Duration) {
 	for {
 		began := time.Now()
-		n, err := s.summaries.Summarise(ctx)
+		n, err := s.Store.Summaries.Summarise(ctx)
 		s.note(ctx, err)
 		if n == 0 || err != nil {
 			return
@@ -127,13 +122,13 @@ func (s *summariser) all(ctx context.Context, rest time.Duration) {
 // note logs errors once. The loop logs outages.
 func (s *summariser) note(ctx context.Context, err error) {
 	switch {
-	case ctx.Err() != nil || err != nil && s.inOutage():
+	case ctx.Err() != nil || err != nil && s.State.InOutage():
 	case err != nil && !s.failed:
 		s.failed = true
-		s.log.Warn("the journal cannot be summarized, and searches of it are slow; trying again", "error", err)
+		s.Log.Warn("the journal cannot be summarized, and searches of it are slow; trying again", "error", err)
 	case err == nil && s.failed:
 		s.failed = false
-		s.log.Info("the journal is summarized again")
+		s.Log.Info("the journal is summarized again")
 	}
 }
 
@@ -142,37 +137,30 @@ func (s *summariser) note(ctx context.Context, err error) {
 const journalChunk = 500
 
 // An expiry deletes records that are older than their retention.
-type expiry struct {
-	retention time.Duration // of the journal
-	journal   *store.Journal
-	summaries *store.Summaries
-	workers   *store.Workers
-	stale     *store.StaleEntries
-	log       *slog.Logger
-}
+type expiry struct{ *base }
 
 func (e *expiry) expireJournal(ctx context.Context) {
-	n, err := e.journal.ExpireJournal(ctx, e.retention, journalChunk)
+	n, err := e.Store.Journal.ExpireJournal(ctx, e.cfg.JournalRetention, journalChunk)
 	switch {
 	case err != nil && ctx.Err() == nil:
-		e.log.Warn("journal rows stay longer than their retention; tried again on schedule", "error", err)
+		e.Log.Warn("journal rows stay longer than their retention; tried again on schedule", "error", err)
 	case n > 0:
-		e.log.Debug("old journal rows deleted", "rows", n)
+		e.Log.Debug("old journal rows deleted", "rows", n)
 	}
-	if err := e.summaries.ExpireSummaries(ctx); err != nil && ctx.Err() == nil {
-		e.log.Warn("summaries of the journal stay longer than it does; tried again on schedule", "error", err)
+	if err := e.Store.Summaries.ExpireSummaries(ctx); err != nil && ctx.Err() == nil {
+		e.Log.Warn("summaries of the journal stay longer than it does; tried again on schedule", "error", err)
 	}
 }
 
 func (e *expiry) forgetWorkers(ctx context.Context) {
-	if err := e.workers.ForgetWorkers(ctx); err != nil && ctx.Err() == nil {
-		e.log.Debug("the notes of workers that are gone stay; tried again on schedule", "error", err)
+	if err := e.Store.Workers.ForgetWorkers(ctx); err != nil && ctx.Err() == nil {
+		e.Log.Debug("the notes of workers that are gone stay; tried again on schedule", "error", err)
 	}
 }
 
 func (e *expiry) trimStale(ctx context.Context) {
-	if err := e.stale.Trim(ctx); err != nil && ctx.Err() == nil {
-		e.log.Debug("old stale entries stay; tried again on schedule", "error", err)
+	if err := e.Store.Stale.Trim(ctx); err != nil && ctx.Err() == nil {
+		e.Log.Debug("old stale entries stay; tried again on schedule", "error", err)
 	}
 }
 
@@ -183,24 +171,22 @@ const foldSchedule = "@every 1m"
 // A counting keeps cache_outbox_minutes small, and reports if it cannot be written. Not safe for
 // concurrent use: cron runs one task at a time.
 type counting struct {
-	minutes  *store.Minutes
-	seen     *store.Seen
-	inOutage func() bool
-	log      *slog.Logger
-	failed   bool // logged
+	*base
+	seen   *store.Seen
+	failed bool // logged
 }
 
 func (c *counting) run(ctx context.Context) {
-	err := errors.Join(c.minutes.Refused(), c.minutes.Fold(ctx))
+	err := errors.Join(c.Store.Minutes.Refused(), c.Store.Minutes.Fold(ctx))
 	switch {
-	case ctx.Err() != nil || err != nil && c.inOutage():
+	case ctx.Err() != nil || err != nil && c.State.InOutage():
 	case err != nil && !c.failed:
 		c.failed = true
-		c.log.Warn("invalidations are not counted; trying again", "error", err, "effect", "the shares that unstale status shows lack them",
+		c.Log.Warn("invalidations are not counted; trying again", "error", err, "effect", "the shares that unstale status shows lack them",
 			"cure", store.Grant)
 	case err == nil && c.failed:
 		c.failed = false
-		c.log.Info("invalidations are counted again")
+		c.Log.Info("invalidations are counted again")
 	}
 }
 
@@ -210,7 +196,7 @@ const seenSchedule = "@every 2s"
 // writeSeen writes what this worker has seen. The log of run has the reason if that is impossible.
 func (c *counting) writeSeen(ctx context.Context) {
 	if err := c.seen.Write(ctx); err != nil && ctx.Err() == nil {
-		c.log.Debug("cannot write what waits", "error", err)
+		c.Log.Debug("cannot write what waits", "error", err)
 	}
 }
 
@@ -221,29 +207,24 @@ const lockRowsOnce = 100_000
 // A lockWalk is how far this worker has looked for old rows of locks. Of cron's goroutine, which
 // runs one at a time.
 type lockWalk struct {
-	rows      *store.LockRows
-	retention time.Duration
-	inOutage  func() bool
-	metrics   *metrics
-	log       *slog.Logger
-
+	*base
 	walk   store.LockWalk
 	failed bool // logged
 }
 
 func (l *lockWalk) run(ctx context.Context) {
-	n, err := l.rows.ExpireLocks(ctx, &l.walk, l.retention, lockRowsOnce)
+	n, err := l.Store.Locks.ExpireLocks(ctx, &l.walk, l.cfg.LockRetention, lockRowsOnce)
 	l.metrics.lockRows.Add(float64(n))
 	switch {
-	case ctx.Err() != nil || err != nil && l.inOutage():
+	case ctx.Err() != nil || err != nil && l.State.InOutage():
 	case err != nil && !l.failed:
 		l.failed = true
-		l.log.Warn("rows of locks stay longer than their retention; tried again on schedule", "error", err,
+		l.Log.Warn("rows of locks stay longer than their retention; tried again on schedule", "error", err,
 			"cure", "if a right is missing, GRANT SELECT, DELETE ON cache_outbox_locks to the worker's account; docs/accounts.md lists the grants")
 	case err == nil && l.failed:
 		l.failed = false
-		l.log.Info("old rows of locks are removed again")
+		l.Log.Info("old rows of locks are removed again")
 	case n > 0:
-		l.log.Debug("old rows of locks deleted", "rows", n)
+		l.Log.Debug("old rows of locks deleted", "rows", n)
 	}
 }

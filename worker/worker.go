@@ -24,7 +24,7 @@ type Worker struct {
 	cfg     Config
 	maps    *mapFile
 	metrics *metrics
-	health  *health
+	state   *maintenance.State
 }
 
 // New applies the defaults, checks cfg, reads the map and returns a Worker. It connects to nothing,
@@ -40,7 +40,7 @@ func New(cfg Config) (*Worker, error) {
 		return nil, err
 	}
 	metrics := newMetrics(maps.Map(), maps.refusal() != nil)
-	return &Worker{cfg: cfg, maps: maps, metrics: metrics, health: newHealth(cfg.Logger, metrics)}, nil
+	return &Worker{cfg: cfg, maps: maps, metrics: metrics, state: maintenance.NewState(cfg.Logger, metrics.state)}, nil
 }
 
 func (c Config) openMap() (*mapFile, error) {
@@ -61,8 +61,7 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, e.close()) }()
-	w.health.begin()
-	if err := await(ctx, e.mysql, e.health.down); err != nil {
+	if err := await(ctx, e.Store.Sessions, e.State.Down); err != nil {
 		if ctx.Err() != nil { // stopped while it waited
 			return nil
 		}
@@ -88,7 +87,7 @@ func (w *Worker) once(ctx context.Context, work func(*engine, context.Context) (
 		return r, err
 	}
 	defer func() { err = errors.Join(err, e.close()) }()
-	if err := check(ctx, e.mysql); err != nil {
+	if err := check(ctx, e.Store.Sessions); err != nil {
 		return r, err
 	}
 	defer e.heart.Goodbye(ctx)
@@ -108,7 +107,7 @@ func (w *Worker) open() (*engine, error) {
 	if w.cfg.InstrumentRedis != nil {
 		w.cfg.InstrumentRedis(keys.Nodes.Client())
 	}
-	e := newEngine(w.cfg, pools, newRedisPort(keys), keys.Board, w.maps, w.metrics, w.health)
+	e := newEngine(w.cfg, pools, keys.Port(), keys.Board, w.maps, w.metrics, w.state)
 	e.close = func() error { return errors.Join(keys.Close(), pools.Close()) }
 	return e, nil
 }
@@ -126,14 +125,14 @@ func (w *Worker) Metrics() prometheus.Collector { return w.metrics.registry }
 
 // Alive returns an error if the loop has not run for half a minute, outage or not: restart the
 // process.
-func (w *Worker) Alive() error { return w.health.alive() }
+func (w *Worker) Alive() error { return w.state.Alive() }
 
 // Ready returns why the worker does not work at the moment, or nil.
-func (w *Worker) Ready() error { return w.health.ready() }
+func (w *Worker) Ready() error { return w.state.Ready() }
 
 // HealthHandler serves GET /healthz and GET /readyz: 200 while Alive and Ready return nil, else 503
 // with the reason.
-func (w *Worker) HealthHandler() http.Handler { return w.health.handler() }
+func (w *Worker) HealthHandler() http.Handler { return healthHandler(w.state) }
 
 // Hooks are functions that a worker calls as it works. The goroutine that processes batches calls
 // them, so they must not block. A nil hook is not called.
@@ -176,7 +175,7 @@ func (h Hooks) report(rows []store.ClaimedRow, began time.Time, r Result, s stor
 		Err: failed, Result: r, Receivers: s.Marks.Receivers,
 	}
 	if failed != nil {
-		report.Outage = maintenance.State(failed)
+		report.Outage = maintenance.OutageState(failed)
 	}
 	report.FirstID, report.LastID = idRange(rows)
 	h.Batch(report)
@@ -213,17 +212,16 @@ type cronJob struct {
 	do       func(context.Context)
 }
 
-// startCron schedules jobs. The poll loop has separate timing. While a COMMIT hangs, as hung
-// reports, no job writes.
-func startCron(ctx context.Context, log *slog.Logger, hung func() error, jobs []cronJob) (*cron.Cron, error) {
-	logger := cronLogger{log}
+// startCron schedules jobs. The poll loop has separate timing. While a COMMIT hangs, no job writes.
+func (b *base) startCron(ctx context.Context, jobs []cronJob) (*cron.Cron, error) {
+	logger := cronLogger{b.Log}
 	// Recover is innermost: outside SkipIfStillRunning, a panic would leave its job "running"
 	// forever.
 	c := cron.New(cron.WithParser(schedules), cron.WithLogger(logger),
 		cron.WithChain(cron.SkipIfStillRunning(logger), cron.Recover(logger)))
 	for _, job := range jobs {
 		do := func() {
-			if !job.writes || hung() == nil {
+			if !job.writes || b.Store.Sessions.Hung() == nil {
 				job.do(ctx)
 			}
 		}

@@ -230,6 +230,38 @@ func TestOutages(t *testing.T) {
 	}
 }
 
+// docs/how-it-works.md has a line for every directory with files, except testdata and what is built
+// or unpacked.
+func TestRepositoryLayout(t *testing.T) {
+	t.Parallel()
+	const page = "docs/how-it-works.md"
+	_, layout, found := strings.Cut(read(t, page), "\n## Repository layout\n")
+	if !found {
+		t.Fatalf("%s has no layout", page)
+	}
+	listed := map[string]bool{}
+	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() {
+			if slices.Contains([]string{".git", ".servers", "bin", "dist", "testdata"}, entry.Name()) {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		dir, err := filepath.Rel(root, filepath.Dir(name))
+		if dir != "." && !listed[dir] && !strings.Contains(layout, "`"+dir+"`") {
+			t.Errorf("%s does not list %s", page, dir)
+		}
+		listed[dir] = true
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 var (
 	transition = regexp.MustCompile(`(?m)^    (\S+) --> (\S+): \S`)
 	bareState  = regexp.MustCompile(`[a-z]+`)

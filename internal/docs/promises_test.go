@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -25,6 +26,9 @@ func TestPromises(t *testing.T) {
 	var explained []string
 	for i, at := range starts {
 		number, end := text[at[2]:at[3]], len(text)
+		if number != strconv.Itoa(i+1) {
+			t.Errorf("%s: promise %d has the number %s", page, i+1, number)
+		}
 		if i+1 < len(starts) {
 			end = starts[i+1][0]
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"time"
@@ -19,35 +18,37 @@ type HealState uint8
 
 const (
 	Healed HealState = iota // HealRedis has everything that was settled before the slice
-	GoesOn                  // some was healed, and there may be more
-	Shared                  // others hold what is left
+	More                    // some was healed, and there may be more
+	Busy                    // others hold what is left
 )
 
 // A Healer heals Redis. One goroutine owns it.
 type Healer struct {
-	cfg       HealConfig
+	Deps
+	metrics   HealMetrics
+	limit     time.Duration  // of one claim of batches, until it is settled
 	size      *BatchSize     // of the next claim of journalled batches
 	positions knownPositions // per the journal, which Redis must have
 	progress  progress
 }
 
 // NewHealer returns a Healer. A run before this one may have left the metrics as they were.
-func NewHealer(cfg HealConfig) *Healer {
-	cfg.Metrics.Over()
-	return &Healer{cfg: cfg, size: BatchSizeFrom(firstClaim, store.MaxHeal)}
+func NewHealer(d Deps, m HealMetrics) *Healer {
+	m.Over()
+	return &Healer{Deps: d, metrics: m, limit: d.Store.Sessions.BatchLimit(), size: BatchSizeFrom(firstClaim, store.MaxHeal)}
 }
 
 // Lost drops what is left to heal of earlier losses. The next comparison finds all current losses.
 func (h *Healer) Lost() { h.progress.lost() }
 
-// All heals until Redis has everything that was settled before the call.
-func (h *Healer) All(ctx context.Context) error {
+// Run heals until Redis has everything that was settled before the call.
+func (h *Healer) Run(ctx context.Context) error {
 	for {
-		state, err := h.Some(ctx)
+		state, err := h.Step(ctx)
 		if err != nil || state == Healed {
 			return err
 		}
-		if state == Shared {
+		if state == Busy {
 			if err := sleep.For(ctx, HealPause); err != nil {
 				return err
 			}
@@ -55,56 +56,60 @@ func (h *Healer) All(ctx context.Context) error {
 	}
 }
 
-// Some heals for about Slice: it compares the journal with Redis's beacons, of all workers in the
+// Step heals for about Slice: it compares the journal with Redis's beacons, of all workers in the
 // journal, and repeats the unlinks that Redis has lost. Even if that is the whole journal, new rows
 // do not wait for it. They do not need to: rows settled meanwhile have positions after the loss,
 // and the next comparison covers them.
 //
 // Each healed batch moves to this worker's epoch, in the transaction that locks the batch. Workers
 // therefore share the work, and if one crashes, the others heal the rest.
-func (h *Healer) Some(ctx context.Context) (HealState, error) {
+func (h *Healer) Step(ctx context.Context) (HealState, error) {
 	p := &h.progress // of the whole healing, over the outages in it
 	if len(p.left) == 0 {
 		losses, epoch, err := h.losses(ctx)
 		if err != nil {
-			return GoesOn, err
+			return More, err
 		}
 		if len(losses) == 0 {
-			h.cfg.Healed(epoch)
-			p.over(&h.cfg)
+			h.State.Pulse.Healed(epoch)
+			p.over(h)
 			return Healed, nil
 		}
 		p.lose = slices.ContainsFunc(losses, func(l loss) bool { return !l.isAdopted() })
 		if p.lose {
-			p.begin(&h.cfg)
+			p.begin(h)
 		}
 		p.left, p.found, p.expected = losses, false, 0
 		for _, l := range losses {
 			p.expected += l.batches
 		}
-		h.cfg.Metrics.Left(p.expected)
+		h.metrics.Left(p.expected)
 	}
-	h.cfg.Healing(p.lose)
+	why := ErrEmptied
+	if p.lose {
+		why = ErrHealing
+	}
+	h.State.Pulse.Withhold(why)
 	for end := time.Now().Add(Slice); len(p.left) > 0; {
 		over, err := h.epoch(ctx, p.left[0], end)
 		if err != nil { // which may be that of one shard: the others go first the next time
 			p.left = append(p.left[1:], p.left[0])
-			return GoesOn, err
+			return More, err
 		}
 		if !over {
-			return GoesOn, nil
+			return More, nil
 		}
 		p.left = p.left[1:]
 	}
 	if p.found {
-		return GoesOn, nil // to the next comparison
+		return More, nil // to the next comparison
 	}
-	return Shared, nil
+	return Busy, nil
 }
 
 // losses returns the losses of Redis, and the epoch of the beacon during the comparison.
 func (h *Healer) losses(ctx context.Context) (losses []loss, epoch string, err error) {
-	now, err := h.cfg.Redis.CheckBeacon(ctx)
+	now, err := h.Redis.CheckBeacon(ctx)
 	if err != nil || now == (keyspace.Position{}) {
 		return nil, "", err
 	}
@@ -125,7 +130,7 @@ func (h *Healer) losses(ctx context.Context) (losses []loss, epoch string, err e
 	}
 	// Written after the comparison: if Redis is restored to older data again, this position is
 	// missing.
-	after, err := h.cfg.Redis.CheckBeacon(ctx)
+	after, err := h.Redis.CheckBeacon(ctx)
 	if err != nil {
 		return nil, "", err
 	}
@@ -135,19 +140,19 @@ func (h *Healer) losses(ctx context.Context) (losses []loss, epoch string, err e
 	for _, epoch := range emptied {
 		losses = append(losses, loss{Position: store.Position{Epoch: epoch}, adopt: store.Position(after), batches: h.positions.last[epoch]})
 	}
-	h.cfg.Log.Info("redis holds no data, so nothing is stale", "epochs", len(emptied))
+	h.Log.Info("redis holds no data, so nothing is stale", "epochs", len(emptied))
 	return losses, now.Epoch, nil
 }
 
 // compare asks Redis for the position that it has of each listed epoch.
 func (h *Healer) compare(ctx context.Context, list func(context.Context, *store.Journal) (map[string]uint64, error)) (losses []loss, emptied []string, err error) {
-	listed := h.cfg.Metrics.Positions()
-	last, err := list(ctx, h.cfg.Journal)
+	listed := h.metrics.Positions()
+	last, err := list(ctx, h.Store.Journal)
 	listed()
 	if err != nil {
 		return nil, nil, err
 	}
-	survived, err := h.cfg.Redis.Survived(ctx, slices.Collect(maps.Keys(last)))
+	survived, err := h.Redis.Survived(ctx, slices.Collect(maps.Keys(last)))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -160,7 +165,7 @@ func (h *Healer) compare(ctx context.Context, list func(context.Context, *store.
 		}
 	}
 	if len(losses)+len(emptied) == 0 {
-		err = h.cfg.Redis.ConfirmMoved(ctx, last)
+		err = h.Redis.ConfirmMoved(ctx, last)
 	}
 	return losses, emptied, err
 }
@@ -184,7 +189,7 @@ func (h *Healer) epoch(ctx context.Context, lost loss, end time.Time) (over bool
 // once heals or adopts one claim of batches, and finishes it even if ctx ends.
 func (h *Healer) once(ctx context.Context, lost loss) (batches int, err error) {
 	began := time.Now()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.cfg.Limit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.limit)
 	defer cancel()
 	defer func() {
 		if err != nil && ctx.Err() != nil { // it took too long
@@ -201,20 +206,20 @@ func (h *Healer) once(ctx context.Context, lost loss) (batches int, err error) {
 		}
 	}()
 	if lost.isAdopted() {
-		defer h.cfg.Metrics.Call()()
-		batches, err = h.cfg.Journal.Adopt(ctx, lost.Epoch, lost.adopt, h.size.Now())
-		h.progress.less(&h.cfg, batches)
+		defer h.metrics.Call()()
+		batches, err = h.Store.Journal.Adopt(ctx, lost.Epoch, lost.adopt, h.size.Now())
+		h.progress.less(h, batches)
 		return batches, err
 	}
-	claimed := h.cfg.Metrics.Call()
-	r, err := h.cfg.Journal.ClaimHeal(ctx, lost.Position, h.size.Now())
+	claimed := h.metrics.Call()
+	r, err := h.Store.Journal.ClaimHeal(ctx, lost.Position, h.size.Now())
 	claimed()
 	if r == nil || err != nil {
 		return 0, err
 	}
 	done, keys, err := h.unlinkAgain(ctx, r)
 	if err == nil {
-		settled := h.cfg.Metrics.Call()
+		settled := h.metrics.Call()
 		err = r.Settle(ctx, store.Position(done.Position), done.Born)
 		settled()
 	} else {
@@ -223,9 +228,9 @@ func (h *Healer) once(ctx context.Context, lost loss) (batches int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	h.progress.did(&h.cfg, len(r.Batches), keys)
+	h.progress.did(h, len(r.Batches), keys)
 	for _, b := range r.Damaged {
-		h.cfg.Log.Error("a batch of the journal cannot be read, so it is not healed: what it unlinked may be stale until its TTL; "+
+		h.Log.Error("a batch of the journal cannot be read, so it is not healed: what it unlinked may be stale until its TTL; "+
 			"it is set aside, the others are healed", "batch", b.ID, "rows", b.Rows, "settled_at", b.SettledAt, "worker", b.Worker,
 			"error", b.Err, "cure", "invalidate again what was written at about that time, see 'unstale status'")
 	}
@@ -246,7 +251,7 @@ func (h *Healer) unlinkAgain(ctx context.Context, r *store.HealClaim) (done keys
 			}
 		}
 	}
-	if done, err = h.cfg.Redis.Unlink(ctx, set.Targets); err != nil {
+	if done, err = h.Redis.Unlink(ctx, set.Targets); err != nil {
 		return done, 0, fmt.Errorf("unlink keys again: %w", err)
 	}
 	for _, f := range done.Failures {
@@ -254,14 +259,14 @@ func (h *Healer) unlinkAgain(ctx context.Context, r *store.HealClaim) (done keys
 			return done, 0, fmt.Errorf("unlink keys again: %w", f.Err)
 		}
 		// Its row was settled once, so the ACL permission was revoked since.
-		h.cfg.Log.Error("redis refuses a key while healing; it may be stale", "error", f.Err)
+		h.Log.Error("redis refuses a key while healing; it may be stale", "error", f.Err)
 	}
 	if len(keys) == 0 {
-		if done.Position, err = h.cfg.Redis.CheckBeacon(ctx); err != nil {
+		if done.Position, err = h.Redis.CheckBeacon(ctx); err != nil {
 			return done, 0, err
 		}
 	}
-	if _, err := h.cfg.Publish(ctx, keyspace.News{Keys: keys, Unlinked: done.Born}); err != nil {
+	if _, err := h.Channels.Publish(ctx, keyspace.News{Keys: keys, Unlinked: done.Born}); err != nil {
 		return done, 0, fmt.Errorf("publish keys again: %w", err)
 	}
 	return done, len(keys), nil
@@ -270,7 +275,7 @@ func (h *Healer) unlinkAgain(ctx context.Context, r *store.HealClaim) (done keys
 const (
 	// Interval is the time between two comparisons of all epochs.
 	Interval = 5 * time.Second
-	// Slice is about how long Some heals, before new rows have their turn.
+	// Slice is about how long Step heals, before new rows have their turn.
 	Slice = 100 * time.Millisecond
 	// HealPause is the wait while other workers heal what is left.
 	HealPause = 50 * time.Millisecond
@@ -278,29 +283,6 @@ const (
 	firstClaim       = 25              // batches, which must not take longer than a slice
 	progressInterval = 5 * time.Second // between two lines in the log
 )
-
-// HealConfig configures a Healer.
-type HealConfig struct {
-	Redis   HealRedis
-	Journal *store.Journal
-	// Publish announces the keys that were unlinked.
-	Publish func(context.Context, keyspace.News) (keyspace.Published, error)
-	Metrics HealMetrics
-	Log     *slog.Logger
-
-	Limit   time.Duration      // of one claim of batches, until it is settled
-	Healing func(lost bool)    // called before each slice: unlinks are lost, or Redis only is empty
-	Healed  func(epoch string) // called when Redis has everything, as of an epoch of the beacon
-	Turn    func()             // called after each claim, while many follow each other
-}
-
-// HealRedis compares the beacons with positions of the journal and unlinks keys.
-type HealRedis interface {
-	CheckBeacon(context.Context) (keyspace.Position, error)
-	Survived(ctx context.Context, epochs []string) (map[string]uint64, error)
-	ConfirmMoved(ctx context.Context, last map[string]uint64) error
-	Unlink(ctx context.Context, targets []keyspace.Target) (keyspace.Unlinked, error)
-}
 
 // HealMetrics measure healing.
 type HealMetrics interface {
@@ -402,18 +384,18 @@ type progress struct {
 // lost records another loss.
 func (p *progress) lost() { p.noticed, p.left = true, nil }
 
-func (p *progress) begin(c *HealConfig) {
+func (p *progress) begin(c *Healer) {
 	if !p.began.IsZero() {
 		return
 	}
 	p.began, p.said = time.Now(), time.Now()
-	c.Metrics.Began()
+	c.metrics.Began()
 	c.Log.Warn("redis lost unlinks that it had acknowledged; healing from the journal while new rows are processed")
 }
 
-func (p *progress) did(c *HealConfig, batches, keys int) {
+func (p *progress) did(c *Healer, batches, keys int) {
 	p.batches, p.keys = p.batches+batches, p.keys+keys
-	c.Metrics.Did(batches, keys)
+	c.metrics.Did(batches, keys)
 	p.less(c, batches)
 	if time.Since(p.said) >= progressInterval {
 		p.said = time.Now()
@@ -422,15 +404,15 @@ func (p *progress) did(c *HealConfig, batches, keys int) {
 }
 
 // less records that fewer batches are left.
-func (p *progress) less(c *HealConfig, batches int) {
+func (p *progress) less(c *Healer, batches int) {
 	p.expected -= min(p.expected, uint64(batches))
-	c.Metrics.Left(p.expected)
-	c.Turn()
+	c.metrics.Left(p.expected)
+	c.State.Turn()
 }
 
-func (p *progress) over(c *HealConfig) {
+func (p *progress) over(c *Healer) {
 	defer func() { *p = progress{} }()
-	c.Metrics.Over()
+	c.metrics.Over()
 	switch {
 	case p.began.IsZero() && p.noticed:
 		c.Log.Info("compared with the journal: redis has everything that was settled")

@@ -6,24 +6,29 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/unstale/unstale/internal/session"
 )
 
 // A HeartbeatSender sends heartbeats. Safe for concurrent use, except that only one Run may run at a time.
 type HeartbeatSender struct {
-	cfg     HeartbeatConfig
-	source  *HeartbeatSource
-	pulse   *Pulse
+	Deps
+	idle    time.Duration // the longest wait between two polls of MySQL
+	limit   time.Duration // of one attempt, the same as of a batch
+	sent    prometheus.Counter
 	silence silence
 }
 
-// NewHeartbeat returns a Sender of heartbeats for the loop whose health is pulse.
-func NewHeartbeat(cfg HeartbeatConfig, source *HeartbeatSource, pulse *Pulse) *HeartbeatSender {
-	return &HeartbeatSender{cfg: cfg, source: source, pulse: pulse, silence: silence{log: cfg.Log, sends: cfg.Sends}}
+// NewHeartbeatSender returns a HeartbeatSender of a loop that waits for at most idle between two
+// polls. It counts heartbeats with sent, and sends is 1 while they are not withheld.
+func NewHeartbeatSender(d Deps, idle time.Duration, sent prometheus.Counter, sends prometheus.Gauge) *HeartbeatSender {
+	return &HeartbeatSender{
+		Deps: d, idle: idle, limit: d.Store.Sessions.BatchLimit(), sent: sent, silence: silence{log: d.Log, sends: sends},
+	}
 }
 
 // Run sends heartbeats once per second until ctx ends, and then returns. They show readers that
@@ -54,10 +59,10 @@ func (s *HeartbeatSender) Run(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		beating := s.cfg.Channels()
+		beating := s.Channels.Numbered()
 		s.leave(ctx, beaten, beating)
 		if len(beating) == 0 {
-			s.cfg.Announced(0)
+			s.Lease.AnnouncedInBeats(0)
 			s.silence.none()
 			continue
 		}
@@ -72,16 +77,16 @@ func (s *HeartbeatSender) Run(ctx context.Context) {
 // beat sends a heartbeat on channels and records them in beaten, or returns why it sent none.
 func (s *HeartbeatSender) beat(ctx context.Context, channels []HeartbeatChannel, beaten map[string]bool) (held error) {
 	// With a shorter limit than a batch has, slow masters would count as unreachable.
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.Limit)
+	ctx, cancel := context.WithTimeout(ctx, s.limit)
 	defer cancel()
-	lease := s.cfg.Lease()
+	lease := s.Lease.ForHeartbeats()
 	if err := s.Introduce(ctx); err != nil {
 		return err
 	}
 	if err := s.vouch(ctx); err != nil {
 		return err
 	}
-	asOf := s.cfg.Proven()
+	asOf := s.State.Progress.Proven()
 	if asOf.IsZero() {
 		return errUnproven
 	}
@@ -91,52 +96,53 @@ func (s *HeartbeatSender) beat(ctx context.Context, channels []HeartbeatChannel,
 	ctx, cancel = context.WithDeadline(context.WithoutCancel(ctx), deadline)
 	defer cancel()
 	for _, c := range channels {
-		if err := s.cfg.Redis.Beat(ctx, c.Name, c.Moved, c.Withheld, asOf); err != nil {
+		if err := s.Redis.Beat(ctx, c.Name, c.Moved, c.Withheld, asOf); err != nil {
 			return fmt.Errorf("publish heartbeat: %w", err)
 		}
 		beaten[c.Name] = true
 		if c.Withheld == "" {
-			s.cfg.Count.Inc()
+			s.sent.Inc()
 		} else if c.Moved == "" {
 			held = fmt.Errorf("%w, %q: %s", errChannels, c.Name, c.Withheld)
 		}
 	}
-	s.cfg.Announced(lease)
+	s.Lease.AnnouncedInBeats(lease)
 	return held
 }
 
 // Introduce sets the source that the following heartbeats name.
 func (s *HeartbeatSender) Introduce(ctx context.Context) error {
-	if s.cfg.Idle > Period {
-		s.cfg.Announced(0)
+	if s.idle > Period {
+		s.Lease.AnnouncedInBeats(0)
 		return errIdle
 	}
-	source, err := s.source.Read(ctx)
+	source, err := s.Source.Read(ctx)
 	if err != nil {
 		return err
 	}
-	s.cfg.Redis.Introduce(source, s.cfg.Lease())
+	s.Redis.Introduce(source, s.Lease.ForHeartbeats())
 	return nil
 }
 
 // vouch returns why no heartbeat may be sent now, or nil. It checks Redis last.
 func (s *HeartbeatSender) vouch(ctx context.Context) error {
-	if err := s.pulse.now(); err != nil {
+	if err := s.State.Pulse.unpolled(); err != nil {
 		return err
 	}
-	position, err := s.cfg.Redis.CheckBeacon(ctx)
+	position, err := s.Redis.CheckBeacon(ctx)
 	switch {
 	case IsLoss(err):
-		s.cfg.Lost(err)
+		s.State.LogLoss(err)
+		s.State.LossFound()
 		return ErrHealing
 	case err != nil:
 		return err
-	case len(s.cfg.Redis.Away()) > 0:
+	case len(s.Redis.Away()) > 0:
 		return errShardAway
-	case s.cfg.LossSeen():
+	case s.State.lossFound.Load():
 		return ErrHealing
 	}
-	return s.pulse.vouch(position.Epoch)
+	return s.State.Pulse.vouch(position.Epoch)
 }
 
 // leave sends the final message on channels that get no more heartbeats.
@@ -158,23 +164,20 @@ func (s *HeartbeatSender) leave(ctx context.Context, beaten map[string]bool, bea
 func (s *HeartbeatSender) Goodbye(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbyeLimit)
 	defer cancel()
-	for _, c := range s.cfg.Channels() {
+	for _, c := range s.Channels.Numbered() {
 		s.sayGoodbye(ctx, c.Name)
 	}
 }
 
 func (s *HeartbeatSender) sayGoodbye(ctx context.Context, channel string) {
-	if err := s.cfg.Redis.Goodbye(ctx, channel); err != nil { // readers also notice missing heartbeats
-		s.cfg.Log.Debug("cannot send the final message", "channel", channel, "error", err)
+	if err := s.Redis.Goodbye(ctx, channel); err != nil { // readers also notice missing heartbeats
+		s.Log.Debug("cannot send the final message", "channel", channel, "error", err)
 	}
 }
 
 const (
 	// Period is the interval between heartbeats. Readers time out after three periods.
 	Period = time.Second
-	// pollLife is how long after a poll heartbeats may be sent: one period, plus as much as a poll
-	// may be late.
-	pollLife = Period * 5 / 4
 	// goodbyeLimit bounds the sending of the final messages on all channels.
 	goodbyeLimit = 500 * time.Millisecond
 )
@@ -186,52 +189,21 @@ var (
 	errIdle      = fmt.Errorf("the idle interval is longer than %v, so heartbeats would not show in time whether mysql can be polled", Period)
 )
 
-// HeartbeatConfig configures a Sender.
-type HeartbeatConfig struct {
-	Redis    HeartbeatRedis
-	Channels func() []HeartbeatChannel // whose messages have numbers
-	Log      *slog.Logger
-
-	Idle  time.Duration        // the longest wait between two polls of MySQL
-	Limit time.Duration        // of one attempt, the same as of a batch
-	Lease func() time.Duration // the longest one that a reader may take
-	// called with the lease of the heartbeats that were sent; zero: none are sent
-	Announced func(lease time.Duration)
-	// the time up to which all commits are invalidated; zero: unknown
-	Proven   func() time.Time
-	Lost     func(error) // called with a loss that the Sender finds
-	LossSeen func() bool // whether a loss waits for the loop to heal it
-
-	Count interface{ Inc() }        // heartbeats
-	Sends interface{ Set(float64) } // 1 while heartbeats are sent, 0 while they are withheld
-}
-
-// HeartbeatRedis sends heartbeats.
-type HeartbeatRedis interface {
-	CheckBeacon(context.Context) (keyspace.Position, error)
-	Away() []string
-	Introduce(source string, lease time.Duration)
-	Beat(ctx context.Context, channel, moved, withheld string, asOf time.Time) error
-	Goodbye(ctx context.Context, channel string) error
-}
-
 // A HeartbeatChannel is a channel for heartbeats. Moved is the current map's channel, if it is a different
 // one. Withheld is why the channel takes no heartbeat now, or "".
 type HeartbeatChannel struct{ Name, Moved, Withheld string }
 
-// A HeartbeatSource reads and caches the ID of the outbox. Safe for concurrent use.
-type HeartbeatSource struct {
-	ask func(context.Context) (string, error)
-	id  atomic.Pointer[string]
+// An OutboxID reads and caches the ID of the outbox. Safe for concurrent use.
+type OutboxID struct {
+	sessions *session.Sessions
+	id       atomic.Pointer[string]
 }
 
-// NewHeartbeatSource returns a Source that reads the ID from MySQL with ask.
-func NewHeartbeatSource(ask func(context.Context) (string, error)) *HeartbeatSource {
-	return &HeartbeatSource{ask: ask}
-}
+// NewOutboxID returns an OutboxID that reads it from the database of sessions.
+func NewOutboxID(s *session.Sessions) *OutboxID { return &OutboxID{sessions: s} }
 
 // Get returns the ID, or an empty string if it has not been read yet.
-func (s *HeartbeatSource) Get() string {
+func (s *OutboxID) Get() string {
 	if id := s.id.Load(); id != nil {
 		return *id
 	}
@@ -239,107 +211,15 @@ func (s *HeartbeatSource) Get() string {
 }
 
 // Read returns the ID of the outbox. It asks MySQL until one call succeeds.
-func (s *HeartbeatSource) Read(ctx context.Context) (string, error) {
+func (s *OutboxID) Read(ctx context.Context) (string, error) {
 	if id := s.Get(); id != "" {
 		return id, nil
 	}
-	id, err := s.ask(ctx)
+	id, err := s.sessions.Source(ctx)
 	if err == nil {
 		s.id.Store(&id)
 	}
 	return id, err
-}
-
-// Reasons why the loop is unhealthy, in addition to outages.
-var (
-	errNotPolled = errors.New("mysql was not polled for a second")
-	ErrHealing   = errors.New("redis went back in time, and is not healed yet")
-	errUnstarted = errors.New("the first poll is not over")
-	ErrPaused    = errors.New("all workers are paused")
-	// ErrEmptied is the ErrHealing of a Redis that has lost everything, stale entries too.
-	ErrEmptied = fmt.Errorf("%w: it holds no data, so nothing is stale, and the journal is made to match", ErrHealing)
-)
-
-// A Pulse is the health of the loop, which lets another goroutine send heartbeats on time. The loop
-// is healthy if it polls MySQL, is not paused, and Redis has everything that was settled. Safe for
-// concurrent use.
-type Pulse struct {
-	mu      sync.Mutex
-	stopped error     // why the loop is unhealthy, nil if it is healthy
-	polled  time.Time // when MySQL last answered a poll
-	batch   time.Time // deadline of the current batch, zero for none
-	// the beacon epoch of the last comparison that found Redis complete
-	healed string
-}
-
-// NewPulse returns the Pulse of a loop that has not polled yet. It is unhealthy until Well.
-func NewPulse() *Pulse { return &Pulse{stopped: errUnstarted} }
-
-// Stop marks the loop as unhealthy until Well is called.
-func (p *Pulse) Stop(why error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.stopped = why
-}
-
-// Well records that the loop has polled and found no problem.
-func (p *Pulse) Well() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.stopped, p.polled = nil, time.Now()
-}
-
-// Begin records that a batch has claimed its rows, which counts as a poll, and the batch's
-// deadline. End records the end of the batch.
-func (p *Pulse) Begin(over time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.batch = over
-}
-
-func (p *Pulse) End() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.batch, p.polled = time.Time{}, time.Now()
-}
-
-// Heal records that Redis has everything, as of a beacon epoch. Every loss starts another epoch.
-func (p *Pulse) Heal(epoch string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.healed = epoch
-}
-
-// now returns why the loop is unhealthy now, or nil.
-func (p *Pulse) now() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	now := time.Now()
-	if p.stopped == nil && now.Sub(p.polled) > pollLife && !now.Before(p.batch) {
-		return errNotPolled
-	}
-	return p.stopped
-}
-
-// Is reports whether the loop is unhealthy for a reason. The reason is ErrHealing while the loop has
-// to heal Redis, or to find that nothing needs healing.
-func (p *Pulse) Is(why error) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return errors.Is(p.stopped, why)
-}
-
-// vouch is like now, and also checks that the loop was last healed in the given beacon epoch.
-func (p *Pulse) vouch(epoch string) error {
-	if err := p.now(); err != nil {
-		return err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.healed != epoch {
-		return ErrHealing
-	}
-	return nil
 }
 
 // silentLimit is how long heartbeats are withheld before a warning is logged: as long as readers
@@ -349,7 +229,7 @@ const silentLimit = 3 * Period
 // silence logs and measures that heartbeats are withheld.
 type silence struct {
 	log   *slog.Logger
-	sends interface{ Set(float64) }
+	sends prometheus.Gauge
 	since time.Time // when it began; zero while heartbeats are sent
 	told  []string  // reasons logged since a heartbeat was last sent
 }
@@ -383,7 +263,7 @@ func silenceOf(err error) string {
 			return why.Error()
 		}
 	}
-	return State(err)
+	return OutageState(err)
 }
 
 // none records that no channel takes heartbeats.

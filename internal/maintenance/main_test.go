@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/unstale/unstale/internal/keyspace"
@@ -32,16 +32,16 @@ type bench struct {
 	k     *keyspace.Keyspace
 	redis redis.UniversalClient
 
-	over            int64 // by the clock of Redis, at most, when the last batch was unlinked
-	results         []maintenance.SpotResult
-	looked          []int // how many keys each look has had
-	kept            []maintenance.SpotStale
-	published       []string
-	repaired        int
-	looks, repairs  bool // the account may not
-	counts          map[store.Minute]store.Checks
-	log             bytes.Buffer
-	healing, paused atomic.Bool
+	over           int64 // by the clock of Redis, at most, when the last batch was unlinked
+	results        []maintenance.SpotResult
+	looked         []int // how many keys each look has had
+	kept           []maintenance.SpotStale
+	published      []string
+	repaired       int
+	looks, repairs bool // the account may not
+	counts         map[store.Minute]store.Checks
+	log            bytes.Buffer
+	state          *maintenance.State
 }
 
 func newBench(t testing.TB, url string, client redis.UniversalClient) *bench {
@@ -61,24 +61,42 @@ func newBenchOf(t testing.TB, url string, client redis.UniversalClient, rate int
 	}
 	t.Cleanup(func() { _ = k.Close() })
 	b := &bench{t: t, k: k, redis: client, counts: map[store.Minute]store.Checks{}}
-	b.SpotChecker = maintenance.NewSpotChecker(maintenance.SpotConfig{
-		Redis: k.Entries, Rate: rate, Metrics: b, Log: slog.New(slog.NewTextHandler(&b.log, nil)),
-		Resting: b.paused.Load, Healing: b.healing.Load,
-		Publish: func(_ context.Context, news keyspace.News) (keyspace.Published, error) {
-			b.published = append(b.published, news.Keys...)
-			return keyspace.Published{}, nil
-		},
-		Note: func(_ context.Context, minute store.Minute, c store.Checks) error {
-			b.counts[minute] = c
-			return nil
-		},
-		Keep: func(_ context.Context, list []maintenance.SpotStale) error {
-			b.kept = append(b.kept, list...)
-			return nil
-		},
-	})
+	log := slog.New(slog.NewTextHandler(&b.log, nil))
+	b.state = newState()
+	b.SpotChecker = maintenance.NewSpotChecker(maintenance.Deps{Redis: k.Port(), State: b.state, Channels: b, Log: log}, rate, b, b)
 	b.Tick(t.Context(), 0)
 	return b
+}
+
+// newState returns the state of a worker that works.
+func newState() *maintenance.State {
+	gauge := func() prometheus.Gauge { return prometheus.NewGauge(prometheus.GaugeOpts{Name: "g"}) }
+	s := maintenance.NewState(slog.New(slog.DiscardHandler), maintenance.StateMetrics{
+		Up: gauge(), Paused: gauge(), Sweeping: gauge(), Subscribed: gauge(), Away: gauge(),
+		Stalled: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "g"}, []string{"reason"}),
+		Outages: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "c"}, []string{"state"}),
+	})
+	s.SetPaused(false, nil)
+	s.Pulse.Polled()
+	return s
+}
+
+// Publish and Numbered implement maintenance.Channels, NoteChecks and KeepStale maintenance.SpotRecords.
+func (b *bench) Publish(_ context.Context, news keyspace.News) (keyspace.Published, error) {
+	b.published = append(b.published, news.Keys...)
+	return keyspace.Published{}, nil
+}
+
+func (b *bench) Numbered() []maintenance.HeartbeatChannel { return nil }
+
+func (b *bench) NoteChecks(_ context.Context, minute store.Minute, c store.Checks) error {
+	b.counts[minute] = c
+	return nil
+}
+
+func (b *bench) KeepStale(_ context.Context, list []maintenance.SpotStale) error {
+	b.kept = append(b.kept, list...)
+	return nil
 }
 
 func (b *bench) Looked(keys int)                  { b.looked = append(b.looked, keys) }

@@ -9,8 +9,8 @@ import (
 	"github.com/unstale/unstale/internal/sleep"
 )
 
-// State names a kind of outage in a word or two, for log and metric.
-func State(err error) string {
+// OutageState names a kind of outage in a word or two, for log and metric.
+func OutageState(err error) string {
 	var redis *keyspace.Outage
 	if errors.As(err, &redis) {
 		return redisPrefix + redis.State
@@ -20,8 +20,8 @@ func State(err error) string {
 
 const redisPrefix = "redis "
 
-// States lists what State may return.
-func States() []string {
+// OutageStates lists what OutageState may return.
+func OutageStates() []string {
 	states := session.States()
 	for _, s := range keyspace.States() {
 		states = append(states, redisPrefix+s)
@@ -55,7 +55,7 @@ const (
 // and each attempt unlinks and publishes the same batch again.
 func Pause(err error, n int) time.Duration {
 	limit := outageLimit
-	if needsOperator(State(err)) {
+	if needsOperator(OutageState(err)) {
 		limit = refusalLimit
 	}
 	return sleep.Jitter(min(firstPause<<min(n-1, 10), limit), 0.1)

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strconv"
 	"time"
@@ -35,39 +34,23 @@ const (
 	mostTags = 100
 )
 
-// ShadowRedis has the reports and the entries.
-type ShadowRedis interface {
-	Shadows(ctx context.Context, after string) (reports []protocol.Shadow, last string, err error)
-	EntryDigest(ctx context.Context, key string) (string, error)
-}
-
-// ShadowConfig configures a Checker.
-type ShadowConfig struct {
-	Redis   ShadowRedis
-	Table   *ShadowTable
-	Journal interface {
-		SearchJournal(context.Context, store.JournalQuery, func(store.Batch, []store.JournalEntry) bool, func(store.DamagedBatch)) error
-	}
-	// Note writes how many reports were checked in a minute, and how many of them were confirmed.
-	Note func(ctx context.Context, m store.Minute, checked, confirmed uint64) error
-	Log  *slog.Logger
-
-	Map func() *invalidation.Map
-	// Elsewhere returns the names of other outboxes in the same Redis, as globs, and whether they
-	// are known.
-	Elsewhere func() (names []string, known bool)
-	Proven    func() time.Time   // all commits until then are invalidated; zero: unknown
-	Unstored  func(error)        // why a finding could not be stored; nil: it was
-	Resting   func() bool        // whether no report can be checked now
-	Healing   func() bool        // whether Redis may have lost writes
-	Count     func(ShadowResult) // a checked report
-	// Retention is how long batches stay in the journal. Zero: always.
-	Retention time.Duration
+// ShadowMetrics measure checks of reports.
+type ShadowMetrics interface {
+	Checked(ShadowResult)
+	// Unstored sets why the last finding could not be stored, nil if it was.
+	Unstored(error)
 }
 
 // A ShadowChecker checks reports. One goroutine owns it.
 type ShadowChecker struct {
-	cfg     ShadowConfig
+	Deps
+	metrics   ShadowMetrics
+	table     *ShadowTable
+	retention time.Duration // for which batches stay in the journal; zero: always
+	journal   interface {   // that of Store, except in tests
+		SearchJournal(context.Context, store.JournalQuery, func(store.Batch, []store.JournalEntry) bool, func(store.DamagedBatch)) error
+	}
+
 	last    string // entry of the stream
 	waiting []waiting
 	denied  time.Time // when Redis last refused to show the reports
@@ -83,15 +66,19 @@ type waiting struct {
 	seen time.Time
 }
 
-// NewShadowChecker returns a Checker of all reports in the stream that are not too old for other workers.
-func NewShadowChecker(cfg ShadowConfig) *ShadowChecker {
-	return &ShadowChecker{cfg: cfg, last: strconv.FormatInt(time.Now().Add(-patience).UnixMilli(), 10), unstored: map[string]bool{}}
+// NewShadowChecker returns a ShadowChecker of all reports in the stream that are not too old for
+// other workers. Batches stay in the journal for retention; zero: always.
+func NewShadowChecker(d Deps, retention time.Duration, m ShadowMetrics) *ShadowChecker {
+	return &ShadowChecker{
+		Deps: d, metrics: m, table: NewShadowTable(d.Store.Sessions), retention: retention, journal: d.Store.Journal,
+		last: strconv.FormatInt(time.Now().Add(-patience).UnixMilli(), 10), unstored: map[string]bool{},
+	}
 }
 
 // Run checks reports every two seconds until ctx ends.
 func (c *ShadowChecker) Run(ctx context.Context) {
 	for sleep.For(ctx, period) == nil {
-		if !c.cfg.Resting() {
+		if !c.State.Rests() {
 			c.step(ctx)
 		}
 	}
@@ -103,7 +90,7 @@ func (c *ShadowChecker) step(ctx context.Context) {
 		return
 	}
 	now := time.Now()
-	reports, last, err := c.cfg.Redis.Shadows(ctx, c.last)
+	reports, last, err := c.Redis.Shadows(ctx, c.last)
 	if c.note(err); err != nil {
 		return
 	}
@@ -114,8 +101,8 @@ func (c *ShadowChecker) step(ctx context.Context) {
 	if len(c.waiting) == 0 {
 		return
 	}
-	known, err := c.cfg.Table.known(ctx)
-	proven := c.cfg.Proven()
+	known, err := c.table.known(ctx)
+	proven := c.State.Progress.Proven()
 	var left []waiting
 	for _, w := range c.waiting {
 		id := string((&ShadowFinding{Shadow: w.Shadow}).id())
@@ -152,7 +139,7 @@ func (c *ShadowChecker) note(err error) {
 		return // outages are logged elsewhere
 	}
 	if c.denied.IsZero() {
-		c.cfg.Log.Info("shadow reads are not checked: Redis refuses to show them", "error", err,
+		c.Log.Info("shadow reads are not checked: Redis refuses to show them", "error", err,
 			"fix", "grant +xrange %R~"+protocol.ShadowKey+" if readers set cache.Config.Shadow: unstale acl worker --shadow")
 	}
 	c.denied = time.Now()
@@ -160,15 +147,15 @@ func (c *ShadowChecker) note(err error) {
 
 // count records a checked report.
 func (c *ShadowChecker) count(ctx context.Context, r ShadowResult) {
-	c.cfg.Count(r)
+	c.metrics.Checked(r)
 	if m := store.MinuteAt(time.Now()); m != c.minute {
 		c.minute, c.checked, c.confirmed = m, 0, 0
 	}
 	if c.checked++; r == Confirmed {
 		c.confirmed++
 	}
-	if err := c.cfg.Note(ctx, c.minute, c.checked, c.confirmed); err != nil {
-		c.cfg.Log.Debug("cannot count shadow reads", "error", err)
+	if err := c.Store.Minutes.NoteShadows(ctx, c.minute, c.checked, c.confirmed); err != nil {
+		c.Log.Debug("cannot count shadow reads", "error", err)
 	}
 }
 
@@ -176,28 +163,28 @@ func (c *ShadowChecker) count(ctx context.Context, r ShadowResult) {
 func (c *ShadowChecker) try(ctx context.Context, s *protocol.Shadow) ShadowResult {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	m := c.cfg.Map()
+	m := c.Map.Map()
 	f := ShadowFinding{Shadow: *s}
 	result, err := c.check(ctx, m, &f)
 	if err != nil {
-		c.cfg.Log.Debug("cannot check a shadow read", "key", s.Key, "error", err)
+		c.Log.Debug("cannot check a shadow read", "key", s.Key, "error", err)
 		return ShadowUnknown
 	}
 	if result != Confirmed {
 		return result
 	}
-	isNew, err := c.cfg.Table.Insert(ctx, &f)
+	isNew, err := c.table.Insert(ctx, &f)
 	if err != nil {
 		id := string(f.id())
 		if isNew = !c.unstored[id] && len(c.unstored) < keep; isNew {
 			c.unstored[id] = true
-			c.cfg.Log.Warn("cannot store a difference of a shadow read", "error", err, "fix", Grant)
+			c.Log.Warn("cannot store a difference of a shadow read", "error", err, "fix", Grant)
 		}
 	}
-	if c.cfg.Unstored(err); !isNew {
+	if c.metrics.Unstored(err); !isNew {
 		return Known
 	}
-	c.cfg.Log.Warn("a cached value differs from the database", "key", f.Key, "tags", f.Tags, "outcome", f.Outcome, "entities", f.Entities,
+	c.Log.Warn("a cached value differs from the database", "key", f.Key, "tags", f.Tags, "outcome", f.Outcome, "entities", f.Entities,
 		"leased_at", f.Lease, "loaded_at", f.Loaded, "process", f.Process, "map_version", m.Version(), "fix", f.Fix())
 	return Confirmed
 }
@@ -205,19 +192,19 @@ func (c *ShadowChecker) try(ctx context.Context, s *protocol.Shadow) ShadowResul
 // check returns Confirmed if nothing explains the difference.
 func (c *ShadowChecker) check(ctx context.Context, m *invalidation.Map, f *ShadowFinding) (ShadowResult, error) {
 	names := f.names()
-	if f.Loaded.After(time.Now().Add(shadowSlack)) || c.cfg.Healing() || c.cfg.Retention > 0 && time.Since(f.Lease) > c.cfg.Retention-shadowSlack || len(names) > mostTags || holds(m, names) {
+	if f.Loaded.After(time.Now().Add(shadowSlack)) || c.State.Heals() || c.retention > 0 && time.Since(f.Lease) > c.retention-shadowSlack || len(names) > mostTags || holds(m, names) {
 		return ShadowUnknown, nil
 	}
-	why, err := c.cfg.Table.Explains(ctx, f.Lease, func(pattern string) bool { return reaches(pattern, names) })
+	why, err := c.table.Explains(ctx, f.Lease, func(pattern string) bool { return reaches(pattern, names) })
 	if why != "" || err != nil {
 		return ShadowUnknown, err
 	}
 	var complete bool
 	f.Entities, complete = entities(m, names)
-	if others, known := c.cfg.Elsewhere(); len(f.Entities) == 0 && (!known || slices.ContainsFunc(others, func(name string) bool { return reaches(name, names) })) {
+	if others, known := c.State.Progress.Others(); len(f.Entities) == 0 && (!known || slices.ContainsFunc(others, func(name string) bool { return reaches(name, names) })) {
 		return ShadowUnknown, nil // the key is, or may be, another outbox's
 	}
-	digest, err := c.cfg.Redis.EntryDigest(ctx, f.Key)
+	digest, err := c.Redis.EntryDigest(ctx, f.Key)
 	var o *keyspace.Outage
 	switch {
 	case errors.As(err, &o) && o.State == keyspace.StateNoPerm && complete && len(f.Entities) == 0:
@@ -227,7 +214,7 @@ func (c *ShadowChecker) check(ctx context.Context, m *invalidation.Map, f *Shado
 	case digest != f.Digest:
 		return Gone, nil
 	}
-	if f.Outcome, err = c.outcome(ctx, f, names); err != nil || f.Outcome == "" || c.cfg.Healing() {
+	if f.Outcome, err = c.outcome(ctx, f, names); err != nil || f.Outcome == "" || c.State.Heals() {
 		return ShadowUnknown, err
 	}
 	return Confirmed, nil
@@ -239,7 +226,7 @@ func (c *ShadowChecker) outcome(ctx context.Context, f *ShadowFinding, names []s
 	outcome := NoRow
 	for _, name := range names {
 		q := store.JournalQuery{Key: name, Since: max(time.Since(f.Lease), 0) + shadowSlack}
-		err := c.cfg.Journal.SearchJournal(ctx, q, func(b store.Batch, _ []store.JournalEntry) bool {
+		err := c.journal.SearchJournal(ctx, q, func(b store.Batch, _ []store.JournalEntry) bool {
 			if at := b.BornAt(); at != nil && at.After(f.Lease) && outcome != "" {
 				outcome = Survived
 			}

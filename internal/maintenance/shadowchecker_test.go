@@ -1,7 +1,6 @@
 package maintenance_test
 
 import (
-	"context"
 	"crypto/sha1"
 	"fmt"
 	"log/slog"
@@ -39,20 +38,20 @@ type shadowBench struct {
 	redis   *redis.Client
 	log     *strings.Builder
 	results []maintenance.ShadowResult
-	noted   [2]uint64
 	proven  time.Time // zero: now
-	healing bool
-	resting bool
+	state   *maintenance.State
 
-	elsewhere []string
-	unstored  error
-	searched  int // how often the journal was
+	unstored error
+	searched int // how often the journal was
 }
 
-func (b *shadowBench) SearchJournal(ctx context.Context, q store.JournalQuery, visit func(store.Batch, []store.JournalEntry) bool, damaged func(store.DamagedBatch)) error {
-	b.searched++
-	return b.store.Journal.SearchJournal(ctx, q, visit, damaged)
-}
+// Checked and Unstored implement maintenance.ShadowMetrics.
+func (b *shadowBench) Checked(r maintenance.ShadowResult) { b.results = append(b.results, r) }
+func (b *shadowBench) Unstored(err error)                 { b.unstored = err }
+
+type theMap struct{ m *invalidation.Map }
+
+func (t theMap) Map() *invalidation.Map { return t.m }
 
 func newShadowBench(t testing.TB) *shadowBench {
 	r := testenv.Redis(t)
@@ -68,24 +67,12 @@ func benchAt(t testing.TB, db *testenv.Database, client *redis.Client, url strin
 	t.Cleanup(func() { _ = k.Close() })
 	m, err := invalidation.Parse("mapping.yaml", []byte(mapText), nil)
 	must(t, err)
-	b := &shadowBench{TB: t, db: db, store: storetest.Open(t, db.DSN), redis: client, log: &strings.Builder{}}
-	b.ShadowChecker = maintenance.NewShadowChecker(maintenance.ShadowConfig{
-		Redis: k.Contents, Table: maintenance.NewShadowTable(b.store.Sessions), Journal: b, Retention: 24 * time.Hour,
-		Log: slog.New(slog.NewTextHandler(b.log, nil)), Map: func() *invalidation.Map { return m },
-		Proven: func() time.Time {
-			if b.proven.IsZero() {
-				return time.Now().Add(time.Second)
-			}
-			return b.proven
-		},
-		Elsewhere: func() ([]string, bool) { return b.elsewhere, true }, Unstored: func(err error) { b.unstored = err },
-		Healing: func() bool { return b.healing }, Resting: func() bool { return b.resting },
-		Count: func(r maintenance.ShadowResult) { b.results = append(b.results, r) },
-		Note: func(_ context.Context, _ store.Minute, judged, confirmed uint64) error {
-			b.noted = [2]uint64{judged, confirmed}
-			return nil
-		},
-	})
+	b := &shadowBench{TB: t, db: db, store: storetest.Open(t, db.DSN), redis: client, log: &strings.Builder{}, state: newState()}
+	b.state.Progress.SetOthers(nil)
+	b.ShadowChecker = maintenance.NewShadowChecker(maintenance.Deps{
+		Redis: k.Port(), Store: b.store, State: b.state, Map: theMap{m}, Log: slog.New(slog.NewTextHandler(b.log, nil)),
+	}, 24*time.Hour, b)
+	b.CountSearches(&b.searched)
 	return b
 }
 
@@ -124,11 +111,20 @@ func (b *shadowBench) reports(n int, key string, tags ...string) {
 	must(b, err)
 }
 
+// step makes a step of a worker whose proof covers everything, or what was committed until proven.
+func (b *shadowBench) step() {
+	b.state.Progress.Prove(b.proven)
+	if b.proven.IsZero() {
+		b.state.Progress.Prove(time.Now().Add(time.Second))
+	}
+	b.Step(b.Context())
+}
+
 // want makes a step, and checks its results.
 func (b *shadowBench) want(what string, want ...maintenance.ShadowResult) {
 	b.Helper()
 	b.results = nil
-	b.Step(b.Context())
+	b.step()
 	if !slices.Equal(b.results, want) {
 		b.Errorf("%s: %v, wanted %v\n%s", what, b.results, want, b.log)
 	}
@@ -170,8 +166,10 @@ func confirmed(t *testing.T, client *redis.Client, url string) {
 	b.want("both", maintenance.Confirmed, maintenance.Known)
 	other.want("another worker", maintenance.Known, maintenance.Known)
 	b.want("later")
-	if b.noted != [2]uint64{2, 1} {
-		t.Errorf("%v", b.noted)
+	var noted [2]int
+	must(t, b.db.DB.QueryRow("SELECT SUM(shadow_reads), SUM(confirmed) FROM cache_outbox_minutes WHERE worker = ?", b.store.ID).Scan(&noted[0], &noted[1]))
+	if noted != [2]int{2, 1} {
+		t.Errorf("%v", noted)
 	}
 	for _, part := range []string{"a cached value differs from the database", "key=shop:product:1", "outcome=no_row", "entities=\"[product review]\"", "process=web-1"} {
 		if strings.Count(b.log.String(), part) != 1 {
@@ -211,8 +209,8 @@ func TestRepeatsCrowdOutNothing(t *testing.T) {
 	if b.searched != 2*once {
 		t.Errorf("the journal was searched %d times, for the first report %d times", b.searched, once)
 	}
-	other.Step(t.Context())
-	other.Step(t.Context())
+	other.step()
+	other.step()
 	if n := 3*many + 2; len(other.results) != n || slices.ContainsFunc(other.results, func(r maintenance.ShadowResult) bool { return r != maintenance.Known }) || other.searched != 0 {
 		t.Errorf("another worker has searched %d times for %d reports", other.searched, len(other.results))
 	}
@@ -275,7 +273,7 @@ func TestExplained(t *testing.T) {
 		{"a pattern of the tag", func() { b.exec(sweep, "pattern", "stamp:product-*") }, true},
 		{"another pattern", func() { b.exec(sweep, "pattern", "shop:list:*") }, false},
 		{"a set", func() { b.exec(sweep, "set", "tag:1") }, true},
-		{"healing", func() { b.healing = true }, true},
+		{"healing", func() { b.state.Pulse.Withhold(maintenance.ErrHealing) }, true},
 		{"an older proof", func() { b.proven = time.Now() }, true},
 	} {
 		id := fmt.Sprint(i + 1)
@@ -289,7 +287,8 @@ func TestExplained(t *testing.T) {
 		for _, table := range []string{"cache_outbox_delayed", "cache_outbox_dead", "cache_outbox_sweeps"} {
 			b.exec("DELETE FROM " + table)
 		}
-		b.healing, b.proven = false, time.Time{}
+		b.state.Pulse.Polled()
+		b.proven = time.Time{}
 		if c.explains {
 			b.want(c.name+", then", maintenance.Confirmed)
 		}
@@ -300,7 +299,7 @@ func TestExplained(t *testing.T) {
 func TestElsewhere(t *testing.T) {
 	t.Parallel()
 	b := newShadowBench(t)
-	b.elsewhere = []string{"staging:*", "shop:product:*"}
+	b.state.Progress.SetOthers([]string{"staging:*", "shop:product:*"})
 	b.report("staging:product:1")
 	b.report("shop:product:1")
 	b.report("other:1")

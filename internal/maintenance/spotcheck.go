@@ -2,7 +2,6 @@ package maintenance
 
 import (
 	"context"
-	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -104,7 +103,9 @@ const (
 
 // A SpotChecker checks a sample of keys. Offer is safe for concurrent use; one goroutine calls Run.
 type SpotChecker struct {
-	cfg SpotConfig
+	Deps
+	metrics SpotMetrics
+	records SpotRecords
 
 	mu      sync.Mutex
 	watch   watch
@@ -121,17 +122,17 @@ type SpotChecker struct {
 	repair repairs
 }
 
-// NewSpotChecker returns a Checker. Without a rate it does nothing.
-func NewSpotChecker(cfg SpotConfig) *SpotChecker {
+// NewSpotChecker returns a SpotChecker of rate keys per second; 0: nothing is checked.
+func NewSpotChecker(d Deps, rate int, m SpotMetrics, r SpotRecords) *SpotChecker {
 	return &SpotChecker{
-		cfg: cfg, watch: newWatch(), sample: sample{rate: float64(cfg.Rate), tokens: float64(cfg.Rate), filled: time.Now()}, tally: newTally(), repair: newRepairs(),
+		Deps: d, metrics: m, records: r, watch: newWatch(), sample: sample{rate: float64(rate), tokens: float64(rate), filled: time.Now()}, tally: newTally(), repair: newRepairs(),
 	}
 }
 
 // Offer takes some keys of a settled batch. pick is called with how many, and returns at most that
 // many; it is not called for most batches while many settle.
 func (c *SpotChecker) Offer(b SpotBatch, pick func(n int) []SpotKey) {
-	if c.cfg.Rate == 0 || len(b.Readings) == 0 {
+	if c.sample.rate == 0 || len(b.Readings) == 0 {
 		return
 	}
 	b.Failures = nil // only their memory
@@ -148,7 +149,7 @@ func (c *SpotChecker) Offer(b SpotBatch, pick func(n int) []SpotKey) {
 
 // Run looks once per second until ctx ends. Looks that are due later are dropped then.
 func (c *SpotChecker) Run(ctx context.Context) {
-	if c.cfg.Rate == 0 {
+	if c.sample.rate == 0 {
 		return
 	}
 	ticker := time.NewTicker(tick)
@@ -165,7 +166,7 @@ func (c *SpotChecker) Run(ctx context.Context) {
 
 // tick makes the looks that are due at a time.
 func (c *SpotChecker) tick(ctx context.Context, now time.Time) {
-	if c.cfg.Resting() {
+	if c.State.InOutage() {
 		return
 	}
 	list, idle := c.due(now)
@@ -219,7 +220,7 @@ func (c *SpotChecker) look(ctx context.Context, list []*check) {
 	var found []SpotStale
 	for i, one := range again {
 		r, stale := Unknown, (*SpotStale)(nil)
-		if seen != nil && !c.cfg.Healing() {
+		if seen != nil && !c.State.Heals() {
 			r, stale = one.evaluate(seen[i], c.generation())
 		}
 		if r != Found {
@@ -228,7 +229,7 @@ func (c *SpotChecker) look(ctx context.Context, list []*check) {
 		}
 		stale.Repaired = c.unlink(ctx, stale, seen[i].Head)
 		if one.found != Found {
-			c.cfg.Metrics.Checked(Found)
+			c.metrics.Checked(Found)
 		}
 		c.tally.set(one, Found, stale.Repaired)
 		if !stale.Repaired { // a later look may
@@ -248,9 +249,9 @@ func (c *SpotChecker) keep(ctx context.Context, found []SpotStale) {
 		return
 	}
 	c.unkept, c.kept = nil, time.Now()
-	if err := c.cfg.Keep(ctx, found); err != nil {
+	if err := c.records.KeepStale(ctx, found); err != nil {
 		c.unkept = found[max(len(found)-mostUnkept, 0):]
-		c.cfg.Log.Warn("cannot store stale entries; trying again", "error", err, "cure", "docs/accounts.md lists the grants of the worker's account")
+		c.Log.Warn("cannot store stale entries; trying again", "error", err, "cure", "docs/accounts.md lists the grants of the worker's account")
 	}
 }
 
@@ -260,8 +261,8 @@ func (c *SpotChecker) ask(ctx context.Context, list []*check) []keyspace.Seen {
 	for i, one := range list {
 		asked[i] = keyspace.Asked{Key: one.SpotKey.Key, Epoch: one.batch.Position.Epoch, Hold: one.Hold > 0}
 	}
-	c.cfg.Metrics.Looked(len(asked))
-	seen, masters, err := c.cfg.Redis.Look(ctx, asked)
+	c.metrics.Looked(len(asked))
+	seen, masters, err := c.Redis.Look(ctx, asked)
 	for i := range seen {
 		if keyspace.IsDenied(seen[i].Err) {
 			err = seen[i].Err
@@ -298,7 +299,7 @@ func (c *SpotChecker) end(one *check, r SpotResult) {
 	more := c.wait(one)
 	c.tally.set(one, r, false)
 	if !more {
-		c.cfg.Metrics.Checked(r)
+		c.metrics.Checked(r)
 	}
 }
 
@@ -321,33 +322,18 @@ func (c *SpotChecker) note(ctx context.Context) {
 	c.mu.Lock()
 	now := store.MinuteAt(c.settled)
 	c.mu.Unlock()
-	if err := c.tally.write(ctx, c.cfg.Note, now); err != nil {
-		c.cfg.Log.Debug("cannot write the results of spot checks", "error", err)
+	if err := c.tally.write(ctx, c.records, now); err != nil {
+		c.Log.Debug("cannot write the results of spot checks", "error", err)
 	}
 }
 
-// SpotConfig configures a Checker.
-type SpotConfig struct {
-	Redis SpotRedis
-	// Publish announces the keys of repaired entries, which readers may have in memory.
-	Publish func(context.Context, keyspace.News) (keyspace.Published, error)
-	// Note writes the results of all checks of the batches that were settled in a minute, in place
-	// of the earlier ones. A check counts from its first look on.
-	Note func(context.Context, store.Minute, store.Checks) error
-	// Keep stores stale entries for operators.
-	Keep    func(context.Context, []SpotStale) error
-	Metrics SpotMetrics
-	Log     *slog.Logger
-
-	Rate    int         // keys per second; 0: nothing is checked
-	Resting func() bool // no look now, for example in an outage
-	Healing func() bool // SpotRedis may lack writes, so nothing is stale for certain
-}
-
-// SpotRedis looks at entries and unlinks those that are stale.
-type SpotRedis interface {
-	Look(ctx context.Context, asked []keyspace.Asked) ([]keyspace.Seen, []*keyspace.Master, error)
-	Repair(ctx context.Context, key, head string, held bool) (bool, error)
+// SpotRecords are where results are written.
+type SpotRecords interface {
+	// NoteChecks writes the results of all checks of the batches that were settled in a minute, in
+	// place of the earlier ones. A check counts from its first look on.
+	NoteChecks(context.Context, store.Minute, store.Checks) error
+	// KeepStale stores stale entries for operators.
+	KeepStale(context.Context, []SpotStale) error
 }
 
 // SpotMetrics measure checks.
@@ -526,9 +512,9 @@ func add(n *store.Checks, b *batch, r SpotResult, by int) {
 }
 
 // write writes the minutes that have changed, and drops those whose checks have all ended.
-func (t *tally) write(ctx context.Context, note func(context.Context, store.Minute, store.Checks) error, now store.Minute) error {
+func (t *tally) write(ctx context.Context, to SpotRecords, now store.Minute) error {
 	for minute := range maps.Clone(t.changed) {
-		if err := note(ctx, minute, *t.counts[minute]); err != nil {
+		if err := to.NoteChecks(ctx, minute, *t.counts[minute]); err != nil {
 			return err
 		}
 		delete(t.changed, minute)

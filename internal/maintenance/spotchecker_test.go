@@ -241,7 +241,7 @@ func TestUnknown(t *testing.T) {
 		t.Parallel()
 		b := single(t)
 		stale(b, "a")
-		b.healing.Store(true)
+		b.state.Pulse.Withhold(maintenance.ErrHealing)
 		b.wantResults("while healing", maintenance.Unknown)
 		if !b.exists("a") {
 			t.Error("it was repaired")
@@ -252,9 +252,9 @@ func TestUnknown(t *testing.T) {
 		server := testenv.OwnRedis(t)
 		b := newBench(t, server.URL(), clientOf(t, server.Addr()))
 		b.settle("a", 0)
-		b.paused.Store(true)
+		b.state.Down(context.DeadlineExceeded)
 		b.wantResults("without looks")
-		b.paused.Store(false)
+		b.state.Up(false)
 		if err := server.Kill(); err != nil {
 			t.Fatal(err)
 		}

@@ -186,7 +186,7 @@ func (c *SpotChecker) unlink(ctx context.Context, s *SpotStale, head string) boo
 		return false
 	}
 	onlyHeld := s.Held && (s.LeasedAt.IsZero() || !s.LeasedAt.Before(s.UnlinkedAt))
-	done, err := c.cfg.Redis.Repair(ctx, s.Key, head, onlyHeld)
+	done, err := c.Redis.Repair(ctx, s.Key, head, onlyHeld)
 	switch {
 	case keyspace.IsDenied(err):
 		c.repair.denied = time.Now()
@@ -196,10 +196,10 @@ func (c *SpotChecker) unlink(ctx context.Context, s *SpotStale, head string) boo
 		return false
 	}
 	c.mayRepair(nil)
-	if _, err := c.cfg.Publish(ctx, keyspace.News{Keys: []string{s.Key}}); err != nil {
-		c.cfg.Log.Warn("cannot publish the key of a stale entry; readers may keep it in memory", "key", s.Key, "error", err)
+	if _, err := c.Channels.Publish(ctx, keyspace.News{Keys: []string{s.Key}}); err != nil {
+		c.Log.Warn("cannot publish the key of a stale entry; readers may keep it in memory", "key", s.Key, "error", err)
 	}
-	c.cfg.Metrics.Repaired()
+	c.metrics.Repaired()
 	return true
 }
 
@@ -212,9 +212,9 @@ func (c *SpotChecker) mayLook(err error) {
 		c.tell(&c.repair.looks, "spot checks are off", err)
 	case err == nil && c.proven && c.repair.looks:
 		c.repair.looks = false
-		c.cfg.Log.Info("spot checks are on again")
+		c.Log.Info("spot checks are on again")
 	}
-	c.cfg.Metrics.Off(c.repair.looks, c.repair.repairs)
+	c.metrics.Off(c.repair.looks, c.repair.repairs)
 }
 
 func (c *SpotChecker) mayRepair(err error) {
@@ -224,7 +224,7 @@ func (c *SpotChecker) mayRepair(err error) {
 	case c.repair.repairs:
 		c.repair.repairs = false
 	}
-	c.cfg.Metrics.Off(c.repair.looks, c.repair.repairs)
+	c.metrics.Off(c.repair.looks, c.repair.repairs)
 }
 
 func (c *SpotChecker) tell(told *bool, effect string, err error) {
@@ -232,7 +232,7 @@ func (c *SpotChecker) tell(told *bool, effect string, err error) {
 		return
 	}
 	*told = true
-	c.cfg.Log.Warn(effect+"; trying again every minute", "error", err, "cure", "ACL SETUSER the worker's user with "+keyspace.EntryRules)
+	c.Log.Warn(effect+"; trying again every minute", "error", err, "cure", "ACL SETUSER the worker's user with "+keyspace.EntryRules)
 }
 
 // drop drops all checks: the account may not look. The next look is one of the first key alone.
@@ -266,5 +266,5 @@ func (c *SpotChecker) report(s *SpotStale) {
 	case strings.HasPrefix(s.Key, protocol.StampPrefix):
 		hint = "find what stores this version of a tag without stamp.lua, or a copy of Redis data"
 	}
-	c.cfg.Log.Error("stale entry", append(args, "cure", hint)...)
+	c.Log.Error("stale entry", append(args, "cure", hint)...)
 }

@@ -3,11 +3,9 @@ package maintenance
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"sync"
 	"time"
 
-	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/sleep"
 	"github.com/unstale/unstale/internal/store"
 )
@@ -15,13 +13,14 @@ import (
 // A Sweeper carries out sweeps. Its methods are safe for concurrent use, except that only one of
 // Run and Sweep may run at a time.
 type Sweeper struct {
-	cfg       SweepConfig
+	Deps
+	metrics   SweepMetrics
 	requested chan struct{} // a batch requested sweeps; capacity 1, sent to without waiting
 }
 
 // NewSweeper returns a Sweeper.
-func NewSweeper(cfg SweepConfig) *Sweeper {
-	return &Sweeper{cfg: cfg, requested: make(chan struct{}, 1)}
+func NewSweeper(d Deps, m SweepMetrics) *Sweeper {
+	return &Sweeper{Deps: d, metrics: m, requested: make(chan struct{}, 1)}
 }
 
 // Requested wakes the Sweeper after a batch has requested sweeps. It does not block.
@@ -45,7 +44,7 @@ func (s *Sweeper) Run(ctx context.Context) {
 		case <-timer.C:
 		case <-s.requested:
 		}
-		if s.cfg.Paused() || s.cfg.Hung() != nil {
+		if s.State.MayBePaused() || s.Store.Sessions.Hung() != nil {
 			timer.Reset(sleep.Jitter(sweepPeriod/4, 0.1))
 			continue
 		}
@@ -57,11 +56,11 @@ func (s *Sweeper) Run(ctx context.Context) {
 			timer.Reset(sweepPeriod)
 			continue
 		case errors.Is(err, ErrElsewhere):
-			s.cfg.Health.SweptElsewhere()
+			s.State.SweptElsewhere()
 			timer.Reset(sleep.Jitter(sweepPeriod, 0.1))
 			continue
 		case IsLoss(err):
-			s.cfg.Lost()
+			s.State.LossFound()
 			timer.Reset(0) // the scan begins again
 			continue
 		case err != nil:
@@ -75,9 +74,9 @@ func (s *Sweeper) Run(ctx context.Context) {
 			timer.Reset(sleep.Jitter(sweepPeriod, 0.1))
 		}
 		outages = 0
-		if s.cfg.Health.SweepDone() {
-			if err := s.cfg.Requests.SweepsWork(ctx); err != nil {
-				s.cfg.Log.Debug("cannot delete the recorded failure of sweeps", "error", err)
+		if s.State.SweepDone() {
+			if err := s.Store.Sweeps.SweepsWork(ctx); err != nil {
+				s.Log.Debug("cannot delete the recorded failure of sweeps", "error", err)
 			}
 		}
 	}
@@ -86,25 +85,25 @@ func (s *Sweeper) Run(ctx context.Context) {
 // failed reports that sweeps fail as a whole. If the cause is Redis, it also records it for
 // "unstale status"; an outage of MySQL cannot be recorded in MySQL.
 func (s *Sweeper) failed(ctx context.Context, err error) {
-	s.cfg.Health.SweepFailed(err)
+	s.State.SweepFailed(err)
 	if !IsRedis(err) {
 		return
 	}
-	if err := s.cfg.Requests.NoteSweepFailure(ctx, err); err != nil {
-		s.cfg.Log.Debug("cannot record the failure of sweeps", "error", err)
+	if err := s.Store.Sweeps.NoteSweepFailure(ctx, err); err != nil {
+		s.Log.Debug("cannot record the failure of sweeps", "error", err)
 	}
 }
 
 // Sweep acquires the sweep lock and carries out the waiting requests. It returns how many it
 // carried out. The error is ErrElsewhere if another worker sweeps.
 func (s *Sweeper) Sweep(ctx context.Context) (done int, err error) {
-	asked := s.cfg.Metrics.Call()
-	waiting, err := s.cfg.Requests.Sweeps(ctx, 1)
+	asked := s.metrics.Call()
+	waiting, err := s.Store.Sweeps.Sweeps(ctx, 1)
 	asked()
 	if err != nil || len(waiting) == 0 {
 		return 0, err
 	}
-	lock, err := s.cfg.Requests.TrySweepLock(ctx) // one worker sweeps at a time
+	lock, err := s.Store.Sweeps.TrySweepLock(ctx) // one worker sweeps at a time
 	if err != nil {
 		return 0, err
 	}
@@ -112,8 +111,8 @@ func (s *Sweeper) Sweep(ctx context.Context) (done int, err error) {
 		return 0, ErrElsewhere
 	}
 	defer lock.Release()
-	watch := newSweepWatch(ctx, &s.cfg, lock)
-	done, err = newRounds(&s.cfg, s.requested, watch, s.failed).run()
+	watch := newSweepWatch(ctx, s, lock)
+	done, err = newRounds(s, watch).run()
 	if cause := watch.end(); cause != nil {
 		err = cause
 	}
@@ -137,39 +136,6 @@ var (
 // sweepPeriod is how often a Sweeper checks for requests of other workers.
 const sweepPeriod = time.Second
 
-// SweepConfig configures a Sweeper.
-type SweepConfig struct {
-	Requests *store.Sweeps
-	Redis    SweepRedis
-	// Lease returns the longest lease that a reader may hold.
-	Lease func(context.Context) (time.Duration, error)
-	// Publish announces the names that were unlinked.
-	Publish func(context.Context, keyspace.News) (keyspace.Published, error)
-	Map     interface{ Version() string } // the one in use
-	Health  SweepHealth
-	Metrics SweepMetrics
-	Log     *slog.Logger
-
-	Paused func() bool  // whether an operator has paused all workers, or may have
-	Hung   func() error // why a COMMIT counts as hung, nil if none does
-	Lost   func()       // called when Redis has lost what it had acknowledged
-}
-
-// SweepRedis sweeps.
-type SweepRedis interface {
-	Sweep(ctx context.Context, patterns []string, watch func(keyspace.Progress)) (keyspace.SweepResult, error)
-	TakeSet(ctx context.Context, set string, id uint64, gone func(members []string) error) (keyspace.TakenSet, error)
-	TakeSets(ctx context.Context, requests []keyspace.SetRequest, gone func(members []string) error) (keyspace.TakenSets, error)
-}
-
-// SweepHealth records whether sweeps work.
-type SweepHealth interface {
-	SweepFailed(error)
-	// SweepDone reports whether sweeps had failed.
-	SweepDone() bool
-	SweptElsewhere()
-}
-
 // SweepMetrics measure sweeps.
 type SweepMetrics interface {
 	// Call begins a call to MySQL, which ends with the function that it returns.
@@ -186,12 +152,10 @@ type SweepMetrics interface {
 // sequence and, concurrently, scans for patterns. Neither waits for the other, but they share one
 // limit on Redis's time. The goroutine of run owns the struct.
 type rounds struct {
-	cfg       *SweepConfig
-	requested <-chan struct{}
-	failed    func(context.Context, error)
-	watch     *sweepWatch
-	ended     chan outcome
-	kinds     [2]*kind
+	*Sweeper
+	watch *sweepWatch
+	ended chan outcome
+	kinds [2]*kind
 }
 
 // A kind is the sweeps of one kind.
@@ -212,9 +176,9 @@ type outcome struct {
 	err  error
 }
 
-func newRounds(cfg *SweepConfig, requested <-chan struct{}, watch *sweepWatch, failed func(context.Context, error)) *rounds {
-	s := &rounds{cfg: cfg, requested: requested, failed: failed, watch: watch, ended: make(chan outcome, 2)}
-	do := &executor{cfg, watch}
+func newRounds(of *Sweeper, watch *sweepWatch) *rounds {
+	s := &rounds{Sweeper: of, watch: watch, ended: make(chan outcome, 2)}
+	do := &executor{of, watch}
 	s.kinds[0] = &kind{of: store.SweepPattern, sweep: do.patterns}
 	s.kinds[1] = &kind{of: store.SweepSet, sweep: do.sets}
 	return s
@@ -277,7 +241,7 @@ func (s *rounds) begin(ctx context.Context, k *kind) {
 	go func() {
 		began := time.Now()
 		done, err := k.sweep(ctx, requests)
-		s.cfg.Metrics.Took(time.Since(began))
+		s.metrics.Took(time.Since(began))
 		s.ended <- outcome{k, done, err}
 	}()
 }
@@ -285,15 +249,16 @@ func (s *rounds) begin(ctx context.Context, k *kind) {
 // next returns the requests of the next batch or scan. It reads the lease after their ages and
 // before they are carried out: whether this is their second sweep depends on both.
 func (s *rounds) next(ctx context.Context, k *kind) ([]store.Sweep, error) {
-	defer s.cfg.Metrics.Call()()
+	defer s.metrics.Call()()
 	limit, bytes := setsOfABatch, bytesOfABatch
 	if k.of == store.SweepPattern {
 		limit, bytes = patternsOfAScan, bytesOfAScan
 	}
-	requests, err := s.cfg.Requests.SweepsOf(ctx, k.of, k.after, limit, bytes)
+	requests, err := s.Store.Sweeps.SweepsOf(ctx, k.of, k.after, limit, bytes)
 	var lease time.Duration
 	if err == nil && len(requests) > 0 {
-		lease, err = s.cfg.Lease(ctx)
+		own, _ := s.Lease.Now()
+		lease, err = s.Store.Workers.LongestLease(ctx, own)
 	}
 	for i := range requests {
 		requests[i].Lease = lease
@@ -331,7 +296,7 @@ const (
 // lost, since another worker may then hold it, or if an operator pauses the workers. Safe for
 // concurrent use.
 type sweepWatch struct {
-	cfg    *SweepConfig
+	*Sweeper
 	lock   *store.SweepLock
 	ctx    context.Context // of the sweeps
 	cancel context.CancelCauseFunc
@@ -357,8 +322,8 @@ type state struct {
 }
 
 // newSweepWatch starts a watch, which runs until end is called. The sweeps must use the watch's context.
-func newSweepWatch(ctx context.Context, cfg *SweepConfig, lock *store.SweepLock) *sweepWatch {
-	w := &sweepWatch{cfg: cfg, lock: lock, stop: make(chan struct{}), states: map[store.SweepKind]*state{
+func newSweepWatch(ctx context.Context, of *Sweeper, lock *store.SweepLock) *sweepWatch {
+	w := &sweepWatch{Sweeper: of, lock: lock, stop: make(chan struct{}), states: map[store.SweepKind]*state{
 		store.SweepPattern: {}, store.SweepSet: {},
 	}}
 	w.ctx, w.cancel = context.WithCancelCause(ctx)
@@ -404,7 +369,7 @@ func (s *sweepWatch) over(kind store.SweepKind) {
 	defer s.mu.Unlock()
 	st := s.states[kind]
 	if st.running && st.logged {
-		s.cfg.Log.Info("swept", append(attributes(st.progress), "took", time.Since(st.began).Round(time.Millisecond).String())...)
+		s.Log.Info("swept", append(attributes(st.progress), "took", time.Since(st.began).Round(time.Millisecond).String())...)
 	}
 	st.running = false
 }
@@ -434,7 +399,7 @@ func (s *sweepWatch) run() {
 			return
 		case <-ticker.C:
 		}
-		if s.cfg.Paused() {
+		if s.State.MayBePaused() {
 			s.cancel(ErrSweepPaused)
 		} else if err := s.lock.Check(s.ctx); err != nil {
 			s.cancel(err)
@@ -460,9 +425,9 @@ func (s *sweepWatch) tell(kind store.SweepKind, aloud bool) {
 	st := s.states[kind]
 	progress, under, noted := st.progress, st.running, st.noted
 	if !under {
-		s.cfg.Metrics.SoFar(kind, 0, 0)
+		s.metrics.SoFar(kind, 0, 0)
 	} else {
-		s.cfg.Metrics.SoFar(kind, progress.Scanned, progress.Total)
+		s.metrics.SoFar(kind, progress.Scanned, progress.Total)
 	}
 	progress.ForMicros = time.Since(st.began).Microseconds()
 	progress.Unsure = st.arriving || st.large > 0
@@ -471,19 +436,19 @@ func (s *sweepWatch) tell(kind store.SweepKind, aloud bool) {
 	var err error
 	switch {
 	case under:
-		err = s.cfg.Requests.NoteProgress(s.ctx, progress)
+		err = s.Store.Sweeps.NoteProgress(s.ctx, progress)
 	case noted:
-		err = s.cfg.Requests.EndProgress(context.WithoutCancel(s.ctx), kind)
+		err = s.Store.Sweeps.EndProgress(context.WithoutCancel(s.ctx), kind)
 	}
 	if err != nil {
-		s.cfg.Log.Debug("cannot record the progress of a sweep", "error", err)
+		s.Log.Debug("cannot record the progress of a sweep", "error", err)
 	}
 	if under && aloud {
 		out := attributes(progress)
 		if left, ok := progress.Left(); ok {
 			out = append(out, "left", left.Round(time.Second).String())
 		}
-		s.cfg.Log.Info("sweeping", out...)
+		s.Log.Info("sweeping", out...)
 	}
 }
 
@@ -534,9 +499,9 @@ func (s *sweepWatch) countSets() {
 		return
 	}
 	asked := time.Now()
-	n, err := s.cfg.Requests.CountSweeps(s.ctx, store.SweepSet)
+	n, err := s.Store.Sweeps.CountSweeps(s.ctx, store.SweepSet)
 	if err != nil {
-		s.cfg.Log.Debug("cannot count the sets that wait", "error", err)
+		s.Log.Debug("cannot count the sets that wait", "error", err)
 		return
 	}
 	s.mu.Lock()

@@ -24,7 +24,7 @@ func (x *executor) patterns(ctx context.Context, requests []store.Sweep) (done i
 	}
 	x.watch.begin(store.SweepProgress{Kind: store.SweepPattern, Patterns: len(patterns)})
 	defer x.watch.over(store.SweepPattern)
-	result, err := x.cfg.Redis.Sweep(ctx, patterns, func(p keyspace.Progress) {
+	result, err := x.Redis.Sweep(ctx, patterns, func(p keyspace.Progress) {
 		x.watch.note(store.SweepPattern, func(progress *store.SweepProgress) {
 			progress.Scanned, progress.Total, progress.Unlinked = p.Scanned, p.Total, p.Unlinked
 		})
@@ -35,8 +35,8 @@ func (x *executor) patterns(ctx context.Context, requests []store.Sweep) (done i
 	x.watch.note(store.SweepPattern, func(progress *store.SweepProgress) {
 		progress.Scanned, progress.Total, progress.Unlinked = result.Scanned, result.Total, result.Unlinked
 	})
-	version := x.cfg.Map.Version()
-	if _, err := x.cfg.Publish(ctx, keyspace.News{Patterns: patterns}); err != nil {
+	version := x.Map.Map().Version()
+	if _, err := x.Channels.Publish(ctx, keyspace.News{Patterns: patterns}); err != nil {
 		return 0, fmt.Errorf("publish patterns: %w", err)
 	}
 	var swept []store.Sweep
@@ -50,7 +50,7 @@ func (x *executor) patterns(ctx context.Context, requests []store.Sweep) (done i
 			refused = append(refused, refusal{r, p.Err})
 		}
 	}
-	x.cfg.Metrics.Swept(len(patterns), result.Unlinked)
+	x.metrics.Swept(len(patterns), result.Unlinked)
 	if err := x.postpone(ctx, refused); err != nil {
 		return 0, err
 	}
@@ -84,12 +84,12 @@ func (e *someAway) add(r store.Sweep, err error) *someAway {
 // ones in sequence. Unless the error ends the sweep, it is a *someAway.
 func (x *executor) sets(ctx context.Context, requests []store.Sweep) (done int, err error) {
 	x.watch.beginSets()
-	version := x.cfg.Map.Version()
+	version := x.Map.Map().Version()
 	asked := make([]keyspace.SetRequest, len(requests))
 	for i, r := range requests {
 		asked[i] = keyspace.SetRequest{Set: r.Name, ID: r.ID}
 	}
-	taken, err := x.cfg.Redis.TakeSets(ctx, asked, x.publishMembers(ctx))
+	taken, err := x.Redis.TakeSets(ctx, asked, x.publishMembers(ctx))
 	if err != nil {
 		return 0, fmt.Errorf("take index sets (%d): %w", len(requests), err)
 	}
@@ -138,7 +138,7 @@ func (x *executor) sets(ctx context.Context, requests []store.Sweep) (done int, 
 
 // set clears one large set.
 func (x *executor) set(ctx context.Context, version string, r store.Sweep) error {
-	taken, err := x.cfg.Redis.TakeSet(ctx, r.Name, r.ID, x.publishMembers(ctx))
+	taken, err := x.Redis.TakeSet(ctx, r.Name, r.ID, x.publishMembers(ctx))
 	switch {
 	case isRefusal(err):
 		err = x.postpone(ctx, []refusal{{r, err}})
@@ -156,10 +156,10 @@ func (x *executor) set(ctx context.Context, version string, r store.Sweep) error
 // publishMembers returns a function that publishes deleted members and counts them.
 func (x *executor) publishMembers(ctx context.Context) func(members []string) error {
 	return func(members []string) error {
-		_, err := x.cfg.Publish(ctx, keyspace.News{Keys: members})
+		_, err := x.Channels.Publish(ctx, keyspace.News{Keys: members})
 		if err == nil {
 			n := int64(len(members))
-			x.cfg.Metrics.Swept(0, n)
+			x.metrics.Swept(0, n)
 			x.watch.note(store.SweepSet, func(progress *store.SweepProgress) { progress.Unlinked += n })
 		}
 		return err
@@ -168,7 +168,7 @@ func (x *executor) publishMembers(ctx context.Context) func(members []string) er
 
 // tookSets counts sets that were cleared.
 func (x *executor) tookSets(sets int) {
-	x.cfg.Metrics.Swept(sets, 0)
+	x.metrics.Swept(sets, 0)
 	x.watch.note(store.SweepSet, func(progress *store.SweepProgress) {
 		progress.Scanned += int64(sets)
 		progress.Total = max(progress.Total, progress.Scanned)
@@ -183,7 +183,7 @@ func isRefusal(err error) bool {
 
 // An executor carries out requests.
 type executor struct {
-	cfg   *SweepConfig
+	*Sweeper
 	watch *sweepWatch
 }
 
@@ -209,10 +209,10 @@ func (x *executor) finish(ctx context.Context, version string, requests []store.
 		}
 	}
 	if len(again) > 0 {
-		x.cfg.Log.Info("redis takes sweeps that it had refused", "sweeps", len(again), "kind", again[0].Kind, "name", again[0].Name)
+		x.Log.Info("redis takes sweeps that it had refused", "sweeps", len(again), "kind", again[0].Kind, "name", again[0].Name)
 	}
-	defer x.cfg.Metrics.Call()()
-	return x.cfg.Requests.FinishSweeps(ctx, swept)
+	defer x.metrics.Call()()
+	return x.Store.Sweeps.FinishSweeps(ctx, swept)
 }
 
 // refusedDelay is the wait after Redis refused a pattern or a set, for example a key that is not a
@@ -237,9 +237,9 @@ func (x *executor) postpone(ctx context.Context, refusals []refusal) error {
 	}
 	if len(fresh) > 0 {
 		first := fresh[0]
-		x.cfg.Log.Warn("redis refuses sweeps, which wait and are tried again every minute", "sweeps", len(fresh),
+		x.Log.Warn("redis refuses sweeps, which wait and are tried again every minute", "sweeps", len(fresh),
 			"kind", first.request.Kind, "name", first.request.Name, "error", first.err)
 	}
-	defer x.cfg.Metrics.Call()()
-	return x.cfg.Requests.PostponeSweeps(ctx, list, refusedDelay)
+	defer x.metrics.Call()()
+	return x.Store.Sweeps.PostponeSweeps(ctx, list, refusedDelay)
 }

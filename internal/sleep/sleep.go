@@ -1,4 +1,5 @@
-// Package sleep waits as time.Sleep does, but no longer than a context lasts.
+// Package sleep waits as time.Sleep does, but no longer than a context lasts, and runs what is
+// periodic.
 package sleep
 
 import (
@@ -16,6 +17,27 @@ func For(ctx context.Context, d time.Duration) error {
 		return ctx.Err()
 	case <-timer.C:
 		return nil
+	}
+}
+
+// Every calls f now, and then once per period until ctx ends. After a call that took longer than a
+// period, the next one begins immediately.
+func Every(ctx context.Context, period time.Duration, f func(context.Context)) {
+	ticker := time.NewTicker(period)
+	defer ticker.Stop()
+	for ctx.Err() == nil {
+		f(ctx)
+		select {
+		case <-ctx.Done():
+		case <-ticker.C:
+		}
+	}
+}
+
+// Repeat calls f until ctx ends. Each call returns the wait before the next one.
+func Repeat(ctx context.Context, f func(context.Context) time.Duration) {
+	for ctx.Err() == nil {
+		_ = For(ctx, f(ctx))
 	}
 }
 

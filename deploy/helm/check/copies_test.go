@@ -43,7 +43,7 @@ func TestAlerts(t *testing.T) {
 var ofHelm = regexp.MustCompile(`(?m)^(# Source: .*| +helm\.sh/chart: .*| +app\.kubernetes\.io/managed-by: .*)\n`)
 
 // manifestHeader begins the plain manifest.
-const manifestHeader = `# What the Helm chart renders for a ConfigMap unstale-map with the key mapping.yaml: see docs/kubernetes.md.
+const manifestHeader = `# What the Helm chart renders for a ConfigMap unstale-map with the key mapping.yaml: see docs/installing.md.
 # make test-chart CHART=-update writes this file.
 `
 

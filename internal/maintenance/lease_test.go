@@ -1,4 +1,4 @@
-package worker
+package maintenance
 
 import (
 	"testing"
@@ -11,7 +11,7 @@ import (
 func TestSettleLease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var l settleLease
+		var l SettleLease
 		both := []*time.Duration{&l.hash, &l.beats}
 		for i, c := range []struct {
 			after, set, want time.Duration // set 0: no reload
@@ -31,12 +31,12 @@ func TestSettleLease(t *testing.T) {
 		} {
 			time.Sleep(c.after)
 			if c.set > 0 {
-				l.set(c.set)
+				l.Set(c.set)
 			}
 			for _, medium := range c.announced {
 				l.announced(medium, l.lease, 0)
 			}
-			if got, _ := l.now(); got != c.want {
+			if got, _ := l.Now(); got != c.want {
 				t.Errorf("step %d: got %v, want %v", i, got, c.want)
 			}
 		}
@@ -48,15 +48,15 @@ func TestSettleLease(t *testing.T) {
 func TestLeaseIsAnnounced(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var l settleLease
+		var l SettleLease
 		want := func(heartbeats, longest, announced time.Duration) {
 			t.Helper()
-			a := l.forHeartbeats()
-			if b, c := l.now(); a != heartbeats || b != longest || c != announced {
+			a := l.ForHeartbeats()
+			if b, c := l.Now(); a != heartbeats || b != longest || c != announced {
 				t.Errorf("%v in heartbeats, %v for %v; wanted %v, %v for %v", a, b, c, heartbeats, longest, announced)
 			}
 		}
-		l.set(10)
+		l.Set(10)
 		want(10, 10, 0)
 		l.announced(&l.hash, 5, 0) // of another worker
 		want(5, 10, 0)
@@ -66,7 +66,7 @@ func TestLeaseIsAnnounced(t *testing.T) {
 		l.announced(&l.hash, 10, 30)
 		time.Sleep(30 * time.Nanosecond)
 		want(10, 30, 33)
-		l.announced(&l.hash, unannounced, 0) // an outage
+		l.announced(&l.hash, Unannounced, 0) // an outage
 		l.announced(&l.beats, 10, 0)
 		want(10, 30, 33)
 		l.announced(&l.hash, 10, 10)
