@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/unstale/unstale/internal/sleep"
 )
 
 // A SweepResult is the result of a sweep, up to its error if it has one.
@@ -336,14 +337,10 @@ func (p *patience) wait(ctx context.Context, err error) error {
 	if !mayFailOver(err) || time.Since(p.since) >= p.limit {
 		return err
 	}
-	timer := time.NewTimer(failoverPause)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return outage(ctx.Err())
-	case <-timer.C:
-		return nil
+	if err := sleep.For(ctx, failoverPause); err != nil {
+		return outage(err)
 	}
+	return nil
 }
 
 // mayFailOver reports whether a scan that ended with err may succeed at a successor of its master.
@@ -491,13 +488,9 @@ func (p *pace) rest(ctx context.Context) error {
 		return ctx.Err()
 	}
 	began := time.Now()
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
+	err := sleep.For(ctx, d)
+	if err == nil {
 		p.rested(time.Since(began))
-		return nil
 	}
+	return err
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/unstale/unstale/internal/session"
+	"github.com/unstale/unstale/internal/sleep"
 )
 
 // A HeartbeatSender sends heartbeats. Safe for concurrent use, except that only one Run may run at a time.
@@ -50,28 +51,19 @@ func NewHeartbeatSender(d Deps, idle time.Duration, sent prometheus.Counter, sen
 // Run logs errors and tries again one period later. An error never fails a batch: the loop detects
 // outages itself.
 func (s *HeartbeatSender) Run(ctx context.Context) {
-	ticker := time.NewTicker(Period)
-	defer ticker.Stop()
 	beaten := map[string]bool{} // the channels that heartbeats were sent on
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
+	sleep.Every(ctx, Period, func(ctx context.Context) {
 		beating := s.Channels.Numbered()
 		s.leave(ctx, beaten, beating)
 		if len(beating) == 0 {
 			s.Lease.AnnouncedInBeats(0)
 			s.silence.none()
-			continue
-		}
-		err := s.beat(ctx, beating, beaten)
-		if ctx.Err() != nil {
 			return
 		}
-		s.silence.note(err)
-	}
+		if err := s.beat(ctx, beating, beaten); ctx.Err() == nil {
+			s.silence.note(err)
+		}
+	})
 }
 
 // beat sends a heartbeat on channels and records them in beaten, or returns why it sent none.

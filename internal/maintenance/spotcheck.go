@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/sleep"
 	"github.com/unstale/unstale/internal/store"
 )
 
@@ -149,18 +150,8 @@ func (c *SpotChecker) Offer(b SpotBatch, pick func(n int) []SpotKey) {
 
 // Run looks once per second until ctx ends. Looks that are due later are dropped then.
 func (c *SpotChecker) Run(ctx context.Context) {
-	if c.sample.rate == 0 {
-		return
-	}
-	ticker := time.NewTicker(tick)
-	defer ticker.Stop()
-	for {
-		c.tick(ctx, time.Now())
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
+	if c.sample.rate > 0 {
+		sleep.Every(ctx, tick, func(ctx context.Context) { c.tick(ctx, time.Now()) })
 	}
 }
 
