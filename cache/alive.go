@@ -49,7 +49,7 @@ type aliveCheck struct {
 
 	lease  mapLease
 	search search
-	misled misled
+	wrong  wrongServer
 }
 
 // An optioned is a client of one server or of Sentinel. Its options make another client.
@@ -60,7 +60,7 @@ type optioned interface {
 
 func newAliveCheck(config Config, clock *clock, run *running, counts *counts) *aliveCheck {
 	a := &aliveCheck{sources: config.Memory.Sources, clock: clock, launch: run.launch, life: run.life, logger: config.Logger, strays: &counts.strays}
-	a.misled.counts = &counts.elsewhere
+	a.wrong.counts = &counts.elsewhere
 	a.lease = mapLease{configured: config.Lease, beats: map[string]int64{}}
 	if _, fake := config.Redis.(timekeeper); !fake {
 		a.client, _ = config.Redis.(optioned)
@@ -125,7 +125,7 @@ func (a *aliveCheck) answered(ctx context.Context, q question) (young bool, err 
 		if !a.seen.Load() {
 			a.seen.Store(true)
 		}
-		a.misled.present(a)
+		a.wrong.present(a)
 		return true, nil
 	case !a.seen.Load():
 		a.look()
@@ -135,7 +135,7 @@ func (a *aliveCheck) answered(ctx context.Context, q question) (young bool, err 
 			return false, err
 		}
 	}
-	a.misled.missing(a, got)
+	a.wrong.missing(a, got)
 	return false, nil
 }
 
@@ -221,7 +221,7 @@ func (a *aliveCheck) heartbeat(b *protocol.Beat, until time.Time) {
 		return
 	}
 	if b.Alive {
-		a.misled.heard.Store(&heardWorker{b.Source, until})
+		a.wrong.heard.Store(&heardWorker{b.Source, until})
 		if !a.seen.Load() {
 			a.seen.Store(true)
 		}
@@ -232,7 +232,7 @@ func (a *aliveCheck) heartbeat(b *protocol.Beat, until time.Time) {
 // healthy returns an error if workers write elsewhere, or if the map's lease is shorter than the
 // configured one.
 func (a *aliveCheck) healthy() error {
-	if err := a.misled.healthy(a.sources); err != nil {
+	if err := a.wrong.healthy(a.sources); err != nil {
 		return err
 	}
 	return a.lease.healthy()
@@ -269,7 +269,7 @@ func (a *aliveCheck) moved(ctx context.Context) error {
 	if s.ended.IsZero() || time.Since(s.ended) >= resultLife {
 		if s.running == nil {
 			ended := make(chan struct{})
-			if !a.launch(func() { a.run(ended) }) {
+			if !a.launch(func() { a.searchOnce(ended) }) {
 				return nil
 			}
 			s.running = ended
@@ -291,8 +291,8 @@ func (a *aliveCheck) moved(ctx context.Context) error {
 	return s.result
 }
 
-// run makes one search. It closes ended.
-func (a *aliveCheck) run(ended chan struct{}) {
+// searchOnce makes one search. It closes ended.
+func (a *aliveCheck) searchOnce(ended chan struct{}) {
 	ctx, cancel := context.WithTimeout(a.life, searchLimit)
 	defer cancel()
 	var result error

@@ -252,8 +252,8 @@ type writes struct{ refused atomic.Pointer[error] }
 // reader. The last one is from Redis 7.0, which does not name the permission.
 var refusals = []string{"NOPERM", "OOM", "MISCONF", "unknown command", "ACL failure in script", "The user executing the script"}
 
-// note records the result of a script that writes: whether it has written, or the error.
-func (w *writes) note(wrote bool, err error) {
+// recordReply records the result of a script that writes: whether it has written, or the error.
+func (w *writes) recordReply(wrote bool, err error) {
 	switch {
 	case err == nil && (!wrote || w.refused.Load() == nil):
 	case err == nil:
@@ -427,10 +427,10 @@ type call struct {
 	args   []any
 }
 
-// run sends scripts in one pipeline, followed by reads of the versions of tags. It sends scripts
-// again in full that the server has not loaded. The caller checks every reply. The error is a fault
-// as classify names it; each script has its own reply or error then too.
-func (b *backend) run(ctx context.Context, calls []call, tags []string) ([]*redis.Cmd, map[string]string, error) {
+// runScripts sends scripts in one pipeline, followed by reads of the versions of tags. It sends
+// scripts again in full that the server has not loaded. The caller checks every reply. The error is
+// a fault as classify names it; each script has its own reply or error then too.
+func (b *backend) runScripts(ctx context.Context, calls []call, tags []string) ([]*redis.Cmd, map[string]string, error) {
 	if len(calls) == 1 && len(tags) == 0 && !b.alive.due(time.Now()) && !b.replica.suspected() {
 		cmd := calls[0].script.Run(ctx, b.client, calls[0].keys, calls[0].args...)
 		return []*redis.Cmd{cmd}, nil, classify(cmd.Err())
@@ -471,7 +471,7 @@ func (b *backend) run(ctx context.Context, calls []call, tags []string) ([]*redi
 // release runs calls that give leases back, in one pipeline.
 func (b *backend) release(ctx context.Context, calls []call) error {
 	_, err := send(ctx, b, "release", func(ctx context.Context) (struct{}, error) {
-		_, _, err := b.run(ctx, calls, nil)
+		_, _, err := b.runScripts(ctx, calls, nil)
 		return struct{}{}, err
 	})
 	return err

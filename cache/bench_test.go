@@ -50,10 +50,10 @@ func BenchmarkKeyBehindPatterns(b *testing.B) {
 					m.put(fmt.Sprint("product:", i), i, nil, m.mark(), time.Hour, 0, nil)
 				}
 				before, begun := processorTime(b), time.Now()
-				patterns, done := m.note(nil, all), make(chan struct{})
+				patterns, done := m.evictAndLog(nil, all), make(chan struct{})
 				// as apply does, concurrently with receive
 				go func() { defer close(done); m.sweep(all, patterns) }()
-				m.note([]string{"shop:product:1"}, nil)
+				m.evictAndLog([]string{"shop:product:1"}, nil)
 				gone += time.Since(begun)
 				<-done
 				cpu += processorTime(b) - before

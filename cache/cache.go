@@ -22,8 +22,8 @@ type Cache struct {
 	popularity *popularity // nil without one
 	shadows    *shadows    // nil without any
 	flights    flights
-	leases     *leaser
-	stamps     stampStore
+	leases     *leaseClient
+	versions   tagVersions
 	loaders    loaders
 	seen       seenStamps
 	touched    touches
@@ -56,8 +56,8 @@ func New(config Config) (*Cache, error) {
 	if c.redis.clock.keeper == nil { // not in an application's test
 		c.redis.stalls.launch, c.redis.stalls.life, c.redis.stalls.keep = c.run.launch, c.run.life, config.Timeout
 	}
-	c.leases = &leaser{redis: c.redis, counts: &c.counts, lost: lostLeases{redis: c.redis, run: &c.run}}
-	c.stamps = stampStore{c.redis}
+	c.leases = &leaseClient{redis: c.redis, counts: &c.counts, lost: lostLeases{redis: c.redis, run: &c.run}}
+	c.versions = tagVersions{c.redis}
 	if config.Memory.Size > 0 {
 		c.memory = newMemory(config)
 	}
@@ -73,7 +73,7 @@ func New(config Config) (*Cache, error) {
 	}
 	c.listener = newListener(config, c.redis, c.memory, c.reports, &c.run, &c.counts)
 	if c.memory == nil {
-		c.redis.alive.misled.listen = c.listener.listenBriefly
+		c.redis.alive.wrong.listen = c.listener.listenBriefly
 	} else {
 		c.run.launchEar(func() { c.listener.listen(c.run.life) })
 	}

@@ -17,8 +17,8 @@ func TestUnlinkedElsewhere(t *testing.T) {
 	old := int64(unlinked - unlinkMargin.Microseconds() - 1)
 	heard := func(m *memory, after time.Duration) mark {
 		a := &arrival{at: start.Add(after), message: protocol.Message{Keys: []string{"p:k0"}, Unlinked: unlinked}}
-		m.note(a.message.Keys, nil)
-		m.unlinks.note(a, m.mark())
+		m.evictAndLog(a.message.Keys, nil)
+		m.unlinks.rememberUnlinks(a, m.mark())
 		return m.mark()
 	}
 	read := func(m *memory, since mark, birth int64, after time.Duration) error {
@@ -73,7 +73,7 @@ func TestUnlinkedElsewhere(t *testing.T) {
 
 	m = memoryOf()
 	rejected := &arrival{at: start, message: protocol.Message{Keys: []string{"p:k0"}, Unlinked: unlinked}, rejected: errors.New("no MAC")}
-	m.unlinks.note(rejected, m.mark())
+	m.unlinks.rememberUnlinks(rejected, m.mark())
 	if m.unlinks.some.Load() {
 		t.Error("a rejected message counts")
 	}

@@ -303,13 +303,13 @@ func digest(text []byte) string {
 // stampMargin is how much longer a tag version lives than its entries.
 const stampMargin = time.Hour
 
-// A stampStore reads and creates the versions of tags in Redis.
-type stampStore struct{ redis *backend }
+// tagVersions reads and creates the versions of tags in Redis.
+type tagVersions struct{ redis *backend }
 
 // make returns the versions of tags, and creates missing ones.
-func (s stampStore) make(ctx context.Context, tags []string, life time.Duration) (map[string]string, error) {
+func (s tagVersions) make(ctx context.Context, tags []string, life time.Duration) (map[string]string, error) {
 	return send(ctx, s.redis, "stamps", func(ctx context.Context) (map[string]string, error) {
-		cmds, _, err := s.redis.run(ctx, stampCalls(nil, tags, life), nil)
+		cmds, _, err := s.redis.runScripts(ctx, stampCalls(nil, tags, life), nil)
 		if err != nil {
 			return nil, err
 		}
@@ -318,15 +318,15 @@ func (s stampStore) make(ctx context.Context, tags []string, life time.Duration)
 }
 
 // read returns the versions of tags, and creates none.
-func (s stampStore) read(ctx context.Context, tags []string) (map[string]string, error) {
+func (s tagVersions) read(ctx context.Context, tags []string) (map[string]string, error) {
 	return send(ctx, s.redis, "stamps", func(ctx context.Context) (map[string]string, error) {
-		_, stamps, err := s.redis.run(ctx, nil, tags)
+		_, stamps, err := s.redis.runScripts(ctx, nil, tags)
 		return stamps, err
 	})
 }
 
 // with returns stamps plus the versions of more tags, which it reads.
-func (s stampStore) with(ctx context.Context, stamps map[string]string, more []string) (map[string]string, error) {
+func (s tagVersions) with(ctx context.Context, stamps map[string]string, more []string) (map[string]string, error) {
 	if len(more) == 0 {
 		return stamps, nil
 	}
@@ -340,7 +340,7 @@ func (s stampStore) with(ctx context.Context, stamps map[string]string, more []s
 
 // stand reports whether the tag versions of the entry are current. It reads those that are not in
 // stamps.
-func (s stampStore) stand(ctx context.Context, e *entry, stamps map[string]string) (bool, error) {
+func (s tagVersions) stand(ctx context.Context, e *entry, stamps map[string]string) (bool, error) {
 	if len(e.Tags) == 0 {
 		return true, nil
 	}

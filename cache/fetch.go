@@ -114,11 +114,11 @@ func fetchAfterMemory[T any](ctx context.Context, c *Cache, key string, load Loa
 	if err != nil {
 		return result, err
 	}
-	if r.standing, err = c.standing(ctx, p); err != nil {
+	if r.constraint, err = c.readConstraint(ctx, p); err != nil {
 		return result, err
 	}
 	n := c.reads.of(p)
-	if p.after != nil && r.standing == anything {
+	if p.after != nil && r.constraint == anything {
 		if result, ok := inMemory[T](c, key, p, eager); ok {
 			n.hit()
 			return result, nil
@@ -136,7 +136,7 @@ func fetchAfterMemory[T any](ctx context.Context, c *Cache, key string, load Loa
 	if n != nil {
 		begin = time.Now()
 	} else {
-		c.reads.others.note(c.config.Prefix, key)
+		c.reads.others.addForm(c.config.Prefix, key)
 	}
 	got, err := r.fetch(ctx)
 	if n != nil {
@@ -163,9 +163,9 @@ type request struct {
 	load   func(context.Context) (any, error)
 	decode func(Codec, []byte) (any, error)
 
-	eager    float64 // see eagerness
-	standing standing
-	untyped  bool // it only checks the entry, and does not extend a sliding value
+	eager      float64 // see eagerness
+	constraint readConstraint
+	untyped    bool // it only checks the entry, and does not extend a sliding value
 }
 
 func newRequest[T any](c *Cache, key string, p *Policy, eager float64) (*request, error) {
@@ -222,7 +222,7 @@ type got struct {
 func (r *request) fetch(ctx context.Context) (got, error) {
 	c := r.c
 	self := FillFrom(ctx).refuse(&c.loaders, func(key string) bool { return key == r.key })
-	if r.standing == loaded {
+	if r.constraint == loaded {
 		if self != nil {
 			return got{}, self
 		}
@@ -248,7 +248,7 @@ func (r *request) fetch(ctx context.Context) (got, error) {
 		}
 		away := classify(err) != nil
 		if round == 0 {
-			c.misses.note(err == nil && found.state < stale)
+			c.misses.learn(err == nil && found.state < stale)
 		}
 		switch {
 		case found.state == fresh && found.entry.Negative != 0:
@@ -419,7 +419,7 @@ func (r *request) start(ctx context.Context, fl *flight, f finding) {
 	if f.led != nil {
 		defer r.c.run.leave()
 	}
-	if r.c.run.launch(func() { growStack(); r.run(ctx, fl, f) }) {
+	if r.c.run.launch(func() { growStack(); r.runFlight(ctx, fl, f) }) {
 		return
 	}
 	r.c.flights.end(fl, outcome{err: ErrClosed})
@@ -449,9 +449,9 @@ const (
 	hitWeighs    = 4  // misses
 )
 
-// note records a read. It is approximate: losing one of several concurrent updates changes no
+// learn records a read. It is approximate: losing one of several concurrent updates changes no
 // result.
-func (e *expectation) note(missed bool) {
+func (e *expectation) learn(missed bool) {
 	level := e.level.Load()
 	switch {
 	case missed && level < missCertain:

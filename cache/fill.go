@@ -164,12 +164,12 @@ func (t *touches) due(name string, now int64, every time.Duration) bool {
 // A fillQueue stores the values of several goroutines in common pipelines, one after another.
 // Values that come while a pipeline is under way wait for the next one. Safe for concurrent use.
 type fillQueue struct {
-	leases  *leaser
+	leases  *leaseClient
 	waiting chan *queuedFill
 	sending sync.Mutex // held for a pipeline
 }
 
-func newFillQueue(l *leaser) *fillQueue {
+func newFillQueue(l *leaseClient) *fillQueue {
 	return &fillQueue{leases: l, waiting: make(chan *queuedFill, pipelineMost)}
 }
 

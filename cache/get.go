@@ -32,7 +32,7 @@ func cached[T any](ctx context.Context, c *Cache, key string, p *Policy) (T, err
 	if err != nil {
 		return none, err
 	}
-	switch s, err := c.standing(ctx, p); {
+	switch s, err := c.readConstraint(ctx, p); {
 	case err != nil:
 		return none, err
 	case s == loaded:
@@ -119,7 +119,7 @@ func (c *Cache) Expire(ctx context.Context, key string, ttl time.Duration) (bool
 	}
 	calls := []call{{expireScript, []string{r.name}, []any{digest(found.text), text, ttl.Milliseconds()}}}
 	done, err := send(ctx, c.redis, "expire", func(ctx context.Context) (bool, error) {
-		cmds, _, err := c.redis.run(ctx, calls, nil)
+		cmds, _, err := c.redis.runScripts(ctx, calls, nil)
 		if err != nil {
 			return false, err
 		}

@@ -17,15 +17,15 @@ import (
 // silentPeriods is how many periods without a sign of life mean that there is none.
 const silentPeriods = 3
 
-// A hearing decides from the events of a subscription whether every invalidation arrives. It is a
-// state machine without clocks or goroutines: each event comes with its time, and the result tells
-// L1 whether to empty, open or close.
+// A subscriptionState decides from the events of a subscription whether every invalidation arrives.
+// It is a state machine without clocks or goroutines: each event comes with its time, and the
+// result tells L1 whether to empty, open or close.
 //
 //	          subscribed            a period, heartbeats of all sources
 //	closed ───────────────► listening ───────────────────────► open
 //	   ▲ lost                   ▲   └── doubt: again from here     │ doubt: gap, middle, silence,
 //	   └────────────────────────┴──────────────────────────────────┘ no pong, unreadable, moved
-type hearing struct {
+type subscriptionState struct {
 	period   time.Duration
 	sources  []string // their workers must send heartbeats
 	channels []string // to subscribe to: the configured one, and those that workers have moved to
@@ -59,8 +59,8 @@ type verdict struct {
 	why, late   error
 }
 
-func newHearing(config Memory) *hearing {
-	return &hearing{
+func newHearing(config Memory) *subscriptionState {
+	return &subscriptionState{
 		period: config.Period, sources: config.Sources, channels: []string{config.Channel}, deaf: config.MaxStaleness > 0,
 		epochs: map[string]*heardEpoch{}, beats: map[string]time.Time{},
 		progress: newProgress(config), strict: config.CloseBehind,
@@ -68,7 +68,7 @@ func newHearing(config Memory) *hearing {
 }
 
 // subscribe handles a new subscription. After the first one, it means that the connection was lost.
-func (h *hearing) subscribe(now time.Time) verdict {
+func (h *subscriptionState) subscribe(now time.Time) verdict {
 	again := !h.since.IsZero()
 	h.subscribed, h.pong = true, now
 	h.epochs, h.beats = map[string]*heardEpoch{}, map[string]time.Time{}
@@ -78,7 +78,7 @@ func (h *hearing) subscribe(now time.Time) verdict {
 }
 
 // lose handles the end of a subscription.
-func (h *hearing) lose(now time.Time, err error) verdict {
+func (h *subscriptionState) lose(now time.Time, err error) verdict {
 	stood := h.subscribed
 	h.subscribed, h.epochs, h.beats = false, map[string]*heardEpoch{}, map[string]time.Time{}
 	v := h.doubt(now, "not subscribed: %w", err)
@@ -88,18 +88,18 @@ func (h *hearing) lose(now time.Time, err error) verdict {
 
 // answer returns a pong to the ping that was sent at asked: Redis has sent all that it published
 // before.
-func (h *hearing) answer(asked, now time.Time) verdict {
+func (h *subscriptionState) answer(asked, now time.Time) verdict {
 	h.pong = asked
 	return h.tick(now)
 }
 
 // misread returns a message that cannot be decoded.
-func (h *hearing) misread(now time.Time, err error) verdict {
+func (h *subscriptionState) misread(now time.Time, err error) verdict {
 	return h.doubt(now, "a message cannot be read: %w", err)
 }
 
 // message handles a message.
-func (h *hearing) message(m protocol.Message, now time.Time) verdict {
+func (h *subscriptionState) message(m protocol.Message, now time.Time) verdict {
 	if m.Epoch == "" { // the array format has no numbers
 		return h.tick(now)
 	}
@@ -124,7 +124,7 @@ func (h *hearing) message(m protocol.Message, now time.Time) verdict {
 		e.beat, e.source, e.withheld = now, b.Source, b.Withheld
 		if !b.First && !b.Last { // a worker sends those whether or not it can look into the outbox
 			h.beats[b.Source] = now
-			h.progress.note(b, now)
+			h.progress.advanceProof(b, now)
 		}
 		if b.Last {
 			delete(h.epochs, m.Epoch)
@@ -142,7 +142,7 @@ func (h *hearing) message(m protocol.Message, now time.Time) verdict {
 }
 
 // replace returns the first message of an epoch that follows another one of the same worker.
-func (h *hearing) replace(b *protocol.Beat, now time.Time) (doubt verdict) {
+func (h *subscriptionState) replace(b *protocol.Beat, now time.Time) (doubt verdict) {
 	before, known := h.epochs[b.After]
 	delete(h.epochs, b.After)
 	if known && before.seq >= b.AfterSeq {
@@ -152,7 +152,7 @@ func (h *hearing) replace(b *protocol.Beat, now time.Time) (doubt verdict) {
 }
 
 // tick handles the passing of time. Call it several times per period.
-func (h *hearing) tick(now time.Time) verdict {
+func (h *subscriptionState) tick(now time.Time) verdict {
 	empty := false
 	limit := silentPeriods * h.period
 	if h.subscribed && now.Sub(h.pong) > limit {
@@ -183,14 +183,14 @@ func (h *hearing) tick(now time.Time) verdict {
 }
 
 // doubt restarts listening: a message may have been missed.
-func (h *hearing) doubt(now time.Time, format string, args ...any) verdict {
+func (h *subscriptionState) doubt(now time.Time, format string, args ...any) verdict {
 	h.since = now
 	h.why = fmt.Errorf("nothing is given out from memory: "+format, args...)
 	return verdict{empty: true, why: h.why}
 }
 
 // closed returns why the memory must be closed, or nil.
-func (h *hearing) closed(now time.Time) error {
+func (h *subscriptionState) closed(now time.Time) error {
 	switch {
 	case !h.subscribed, h.since.IsZero():
 		if h.why == nil {
@@ -225,9 +225,9 @@ const (
 	listenPause = time.Minute
 )
 
-// A misled notices a wrong server, database or source: no answer has a young field, but workers
-// write elsewhere, or other workers write here. Safe for concurrent use.
-type misled struct {
+// A wrongServer notices a wrong server, database or source: no answer has a young field, but
+// workers write elsewhere, or other workers write here. Safe for concurrent use.
+type wrongServer struct {
 	// since when no answer has had a young field, as Unix nanoseconds; zero: the latest had one
 	absent atomic.Int64
 	still  atomic.Int64 // when the latest answer without one came
@@ -248,7 +248,7 @@ type heardWorker struct {
 }
 
 // present records an answer from a server where workers write.
-func (m *misled) present(a *aliveCheck) {
+func (m *wrongServer) present(a *aliveCheck) {
 	if m.absent.Load() == 0 {
 		return
 	}
@@ -259,7 +259,7 @@ func (m *misled) present(a *aliveCheck) {
 }
 
 // missing records an answer without a young field, if no better server is known.
-func (m *misled) missing(a *aliveCheck, got aliveAnswer) {
+func (m *wrongServer) missing(a *aliveCheck, got aliveAnswer) {
 	now := time.Now().UnixNano()
 	m.absent.CompareAndSwap(0, now)
 	m.still.Store(now)
@@ -277,13 +277,13 @@ func (m *misled) missing(a *aliveCheck, got aliveAnswer) {
 }
 
 // lasts reports whether young fields have been absent for long enough.
-func (m *misled) lasts() bool {
+func (m *wrongServer) lasts() bool {
 	absent := m.absent.Load()
 	return absent != 0 && m.still.Load()-absent >= int64(elsewhereAfter)
 }
 
 // healthy returns an error if workers write elsewhere, or others here.
-func (m *misled) healthy(sources []string) error {
+func (m *wrongServer) healthy(sources []string) error {
 	if !m.lasts() {
 		return nil
 	}
@@ -308,7 +308,7 @@ type gate struct {
 	current atomic.Uint64 // the generation of new values
 	doubts  atomic.Uint64 // how often something may have been missed
 
-	opened bool  // by the hearing, and possibly shut since
+	opened bool  // by the subscription's state, and possibly shut since
 	why    error // for being closed
 	late   error // the invalidation is behind, while it is open
 	ended  bool  // it never opens again
@@ -388,8 +388,8 @@ func newProgress(config Memory) progress {
 	return progress{limit: config.MaxBehind, forget: silentPeriods * config.Period, proofs: map[string]outboxProof{}}
 }
 
-// note processes a heartbeat. Heartbeats of older workers have no position.
-func (p *progress) note(b *protocol.Beat, now time.Time) {
+// advanceProof processes a heartbeat. Heartbeats of older workers have no position.
+func (p *progress) advanceProof(b *protocol.Beat, now time.Time) {
 	if b.Behind <= 0 {
 		return
 	}
@@ -506,8 +506,9 @@ func (u *unlinkWatch) slot(name string) (hash uint64, slot *unlinkedKey) {
 	return hash, &u.keys[hash%unlinksKept]
 }
 
-// note remembers when the keys of a message were unlinked, with a mark from after their eviction.
-func (u *unlinkWatch) note(a *arrival, since mark) {
+// rememberUnlinks remembers when the keys of a message were unlinked, with a mark from after their
+// eviction.
+func (u *unlinkWatch) rememberUnlinks(a *arrival, since mark) {
 	keys := a.message.Keys
 	if a.message.Unlinked == 0 || a.rejected != nil || len(keys) == 0 {
 		return
@@ -583,9 +584,9 @@ type refusal struct {
 // Redis.
 func (r *refusal) lasts() bool { return !r.refused.IsZero() && time.Since(r.refused) < reportPause }
 
-// note logs, once, that Redis refuses reports, and that it accepts them again. Outages are logged
-// elsewhere.
-func (r *refusal) note(err error) {
+// logOnce logs, once, that Redis refuses reports, and that it accepts them again. Outages are
+// logged elsewhere.
+func (r *refusal) logOnce(err error) {
 	switch {
 	case err == nil && !r.refused.IsZero():
 		r.refused = time.Time{}

@@ -13,25 +13,27 @@ import (
 // A heard is one event of a subscription, some periods after the previous one.
 type heard struct {
 	after float64
-	what  func(h *hearing, now time.Time) verdict
+	what  func(h *subscriptionState, now time.Time) verdict
 	empty bool // expected result
 	open  bool // expected result
 }
 
-func subscribed(h *hearing, now time.Time) verdict { return h.subscribe(now) }
-func lost(h *hearing, now time.Time) verdict       { return h.lose(now, errors.New("cut")) }
-func pong(h *hearing, now time.Time) verdict       { return h.answer(now, now) }
-func pongOf(age float64) func(*hearing, time.Time) verdict { // of a ping so many periods ago
-	return func(h *hearing, now time.Time) verdict {
+func subscribed(h *subscriptionState, now time.Time) verdict { return h.subscribe(now) }
+func lost(h *subscriptionState, now time.Time) verdict       { return h.lose(now, errors.New("cut")) }
+func pong(h *subscriptionState, now time.Time) verdict       { return h.answer(now, now) }
+func pongOf(age float64) func(*subscriptionState, time.Time) verdict { // of a ping so many periods ago
+	return func(h *subscriptionState, now time.Time) verdict {
 		return h.answer(now.Add(-time.Duration(age*float64(time.Second))), now)
 	}
 }
-func ticked(h *hearing, now time.Time) verdict     { return h.tick(now) }
-func unreadable(h *hearing, now time.Time) verdict { return h.misread(now, errors.New("no JSON")) }
+func ticked(h *subscriptionState, now time.Time) verdict { return h.tick(now) }
+func unreadable(h *subscriptionState, now time.Time) verdict {
+	return h.misread(now, errors.New("no JSON"))
+}
 
 // beat returns a heartbeat of a worker of outbox "s"; message has only keys.
-func beat(epoch string, seq uint64, with ...func(*protocol.Beat)) func(*hearing, time.Time) verdict {
-	return func(h *hearing, now time.Time) verdict {
+func beat(epoch string, seq uint64, with ...func(*protocol.Beat)) func(*subscriptionState, time.Time) verdict {
+	return func(h *subscriptionState, now time.Time) verdict {
 		b := &protocol.Beat{Source: "s"}
 		for _, f := range with {
 			f(b)
@@ -40,8 +42,8 @@ func beat(epoch string, seq uint64, with ...func(*protocol.Beat)) func(*hearing,
 	}
 }
 
-func message(epoch string, seq uint64) func(*hearing, time.Time) verdict {
-	return func(h *hearing, now time.Time) verdict {
+func message(epoch string, seq uint64) func(*subscriptionState, time.Time) verdict {
+	return func(h *subscriptionState, now time.Time) verdict {
 		return h.message(protocol.Message{Epoch: epoch, Seq: seq, Keys: []string{"k"}}, now)
 	}
 }
@@ -56,7 +58,7 @@ func follows(epoch string, seq uint64) func(*protocol.Beat) {
 	return func(b *protocol.Beat) { b.First, b.After, b.AfterSeq = true, epoch, seq }
 }
 
-// opened are the events that open a hearing, with epoch "a" at number 6.
+// opened are the events that open a subscription, with epoch "a" at number 6.
 var opened = []heard{
 	{0, subscribed, false, false},
 	{0.5, beat("a", 5), true, false},
@@ -138,7 +140,7 @@ func TestHearingWithoutHeartbeats(t *testing.T) {
 
 // The model has workers that publish the keys that they unlink, pause, die, send a final message
 // and are replaced, and a network that loses messages, delays nothing, and breaks. An L1 that
-// follows the hearing never returns a value that was unlinked longer ago than the bound: silence
+// follows its state never returns a value that was unlinked longer ago than the bound: silence
 // for three periods, and one tick.
 func TestHearingModel(t *testing.T) {
 	t.Parallel()

@@ -47,8 +47,8 @@ func (c flightContext) Value(key any) any {
 	return c.caller.Value(key)
 }
 
-// run runs a flight: it takes the lease, loads, fills, and answers all waiting callers.
-func (r *request) run(ctx context.Context, fl *flight, f finding) {
+// runFlight runs a flight: it takes the lease, loads, fills, and answers all waiting callers.
+func (r *request) runFlight(ctx context.Context, fl *flight, f finding) {
 	ctx = flightContext{r.c.run.life, ctx}
 	j := f.led
 	if j == nil {
@@ -120,7 +120,7 @@ func (j *job) acquire(ctx context.Context, found reading) (o outcome, ended bool
 		case g.kind == "lease":
 			j.granted(g, mark)
 			return o, false
-		case g.kind == "held", g.kind == "taken" && (j.request.standing == loaded || j.enough(g)):
+		case g.kind == "held", g.kind == "taken" && (j.request.constraint == loaded || j.enough(g)):
 			return o, false
 		case g.kind == "value":
 			other, err := j.request.judge(ctx, []byte(g.text), g.stamps)
@@ -130,7 +130,7 @@ func (j *job) acquire(ctx context.Context, found reading) (o outcome, ended bool
 				return o, false
 			case other.state == foreign:
 				return o, false
-			case other.state == fresh && j.request.standing != loaded:
+			case other.state == fresh && j.request.constraint != loaded:
 				return j.found(other, mark), true
 			}
 			j.replaces(other)
@@ -171,7 +171,7 @@ func (j *job) perform(ctx context.Context) {
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { c.flights.end(j.fl, outcome{err: c.overdue()}) })()
 	fill := &Fill{keys: []string{j.key}}
-	c.loaders.run(ctx, fill, &j.loading)
+	c.loaders.callLoader(ctx, fill, &j.loading)
 	if ctx.Err() != nil {
 		c.flights.end(j.fl, outcome{err: c.overdue()})
 		return
@@ -196,12 +196,12 @@ func (c *Cache) overdue() error {
 	return ErrLoadTimeout
 }
 
-// ask asks for the lease: see leaser.takeAll.
+// ask asks for the lease: see leaseClient.takeAll.
 func (j *job) ask(ctx context.Context) (grant, error) {
 	return j.request.c.leases.take(ctx, &j.claim, j.tags, j.longest())
 }
 
-// giveBack releases the leases that jobs hold: see leaser.giveBack. It then removes from L1 the values
+// giveBack releases the leases that jobs hold: see leaseClient.giveBack. It then removes from L1 the values
 // that it has removed from Redis. In the other order, a reader could copy them to L1 meanwhile.
 func (c *Cache) giveBack(ctx context.Context, jobs ...*job) {
 	claims := held(jobs...)
@@ -257,9 +257,9 @@ type loading struct {
 	cost    time.Duration
 }
 
-// run waits for a slot and runs a loader, unless the context ends before. If the loader ends its
-// goroutine with runtime.Goexit, only deferred functions run after it.
-func (l *loaders) run(ctx context.Context, fill *Fill, r *loading) {
+// callLoader waits for a slot and runs a loader, unless the context ends before. If the loader ends
+// its goroutine with runtime.Goexit, only deferred functions run after it.
+func (l *loaders) callLoader(ctx context.Context, fill *Fill, r *loading) {
 	fill.loaders, fill.outer = l, FillFrom(ctx)
 	slot, ok := l.slot(ctx, fill.outer, r.fl)
 	if !ok {
@@ -461,8 +461,8 @@ func (j *job) readLate(ctx context.Context, fill *Fill, tags []string, life time
 	if len(tags) == 0 {
 		return
 	}
-	stamps, err := j.request.c.stamps.make(ctx, tags, life)
-	j.request.c.redis.writes.note(false, err)
+	stamps, err := j.request.c.versions.make(ctx, tags, life)
+	j.request.c.redis.writes.recordReply(false, err)
 	usable := err == nil && j.request.c.seen.saw(stamps, j.started, j.request.c.loaders.events.Load())
 	if fill.late == nil {
 		fill.late = make(map[string]string, len(tags))

@@ -53,8 +53,8 @@ func grantOf(cmd *redis.Cmd) (g grant) {
 	return g
 }
 
-// A leaser takes the leases of keys in Redis, stores values under them, and gives them back.
-type leaser struct {
+// A leaseClient takes the leases of keys in Redis, stores values under them, and gives them back.
+type leaseClient struct {
 	redis  *backend
 	counts *counts
 	lost   lostLeases
@@ -63,7 +63,7 @@ type leaser struct {
 // takeAll requests the lease of the key of each claim. It also returns the versions of tags, and
 // creates missing ones, for entries that live at most for longest. A grant without a kind has the
 // error. If the reply to a request is lost, the lease is released.
-func (l *leaser) takeAll(ctx context.Context, claims []*claim, tags []string, longest time.Duration) []grant {
+func (l *leaseClient) takeAll(ctx context.Context, claims []*claim, tags []string, longest time.Duration) []grant {
 	grants := make([]grant, 0, len(claims))
 	var stamps map[string]string
 	var err error
@@ -88,7 +88,7 @@ func (l *leaser) takeAll(ctx context.Context, claims []*claim, tags []string, lo
 }
 
 // takeOnce implements takeAll in one pipeline, all or nothing.
-func (l *leaser) takeOnce(ctx context.Context, claims []*claim, tags []string, longest time.Duration) ([]grant, map[string]string, error) {
+func (l *leaseClient) takeOnce(ctx context.Context, claims []*claim, tags []string, longest time.Duration) ([]grant, map[string]string, error) {
 	type answer struct {
 		grants []grant
 		stamps map[string]string
@@ -107,7 +107,7 @@ func (l *leaser) takeOnce(ctx context.Context, claims []*claim, tags []string, l
 	calls = stampCalls(calls, tags, longest)
 	got, err := send(ctx, l.redis, "lease", func(ctx context.Context) (a answer, err error) {
 		sent := time.Now()
-		cmds, _, err := l.redis.run(ctx, calls, nil)
+		cmds, _, err := l.redis.runScripts(ctx, calls, nil)
 		a.grants = make([]grant, len(claims))
 		for i, cmd := range cmds[:len(claims)] {
 			g := grantOf(cmd)
@@ -126,10 +126,10 @@ func (l *leaser) takeOnce(ctx context.Context, claims []*claim, tags []string, l
 		if isReply(cmp.Or(g.err, err)) {
 			l.counts.failed() // what is loaded cannot be stored
 		}
-		l.redis.writes.note(false, g.err) // a lease stores no value: its fill may be refused
+		l.redis.writes.recordReply(false, g.err) // a lease stores no value: its fill may be refused
 	}
 	if err != nil {
-		l.redis.writes.note(false, err)
+		l.redis.writes.recordReply(false, err)
 		l.loseAll(claims, got.grants, err)
 	} else if l.life() < life { // as these answers say: second sweeps do not wait for these leases
 		for i, c := range claims {
@@ -145,7 +145,7 @@ func (l *leaser) takeOnce(ctx context.Context, claims []*claim, tags []string, l
 
 // loseAll has the leases looked for that a pipeline may have taken which ended with err. grants are
 // the answers that came, or nil.
-func (l *leaser) loseAll(claims []*claim, grants []grant, err error) {
+func (l *leaseClient) loseAll(claims []*claim, grants []grant, err error) {
 	if errors.As(err, new(unsent)) {
 		return
 	}
@@ -159,10 +159,10 @@ func (l *leaser) loseAll(claims []*claim, grants []grant, err error) {
 }
 
 // life returns how long a lease lasts: as configured, and no longer than the map's.
-func (l *leaser) life() time.Duration { return l.redis.alive.lease.get() }
+func (l *leaseClient) life() time.Duration { return l.redis.alive.lease.get() }
 
 // take requests the lease of one claim: see takeAll.
-func (l *leaser) take(ctx context.Context, c *claim, tags []string, longest time.Duration) (grant, error) {
+func (l *leaseClient) take(ctx context.Context, c *claim, tags []string, longest time.Duration) (grant, error) {
 	grants, stamps, err := l.takeOnce(ctx, []*claim{c}, tags, longest)
 	if err != nil {
 		return grant{}, err
@@ -180,7 +180,7 @@ type filling struct {
 }
 
 // fill stores parcels, each under its claim's lease.
-func (l *leaser) fill(ctx context.Context, parcels []parcel) []filling {
+func (l *leaseClient) fill(ctx context.Context, parcels []parcel) []filling {
 	fillings := make([]filling, 0, len(parcels))
 	var err error
 	rest := pipelines(parcels, func(p parcel) int { return len(p.text) }, func(chunk []parcel) error {
@@ -195,7 +195,7 @@ func (l *leaser) fill(ctx context.Context, parcels []parcel) []filling {
 }
 
 // fillOnce implements fill in one pipeline.
-func (l *leaser) fillOnce(ctx context.Context, parcels []parcel) ([]filling, error) {
+func (l *leaseClient) fillOnce(ctx context.Context, parcels []parcel) ([]filling, error) {
 	calls := make([]call, len(parcels))
 	var tags []string
 	for i, p := range parcels {
@@ -205,7 +205,7 @@ func (l *leaser) fillOnce(ctx context.Context, parcels []parcel) ([]filling, err
 	slices.Sort(tags)
 	tags = slices.Compact(tags)
 	fillings, err := send(ctx, l.redis, "fill", func(ctx context.Context) ([]filling, error) {
-		cmds, stamps, err := l.redis.run(ctx, calls, tags)
+		cmds, stamps, err := l.redis.runScripts(ctx, calls, tags)
 		if err != nil {
 			return nil, err
 		}
@@ -216,16 +216,16 @@ func (l *leaser) fillOnce(ctx context.Context, parcels []parcel) ([]filling, err
 		}
 		return fillings, nil
 	})
-	l.redis.writes.note(false, err)
+	l.redis.writes.recordReply(false, err)
 	for _, f := range fillings {
-		l.redis.writes.note(f.accepted, f.err)
+		l.redis.writes.recordReply(f.accepted, f.err)
 	}
 	return fillings, err
 }
 
 // giveBack releases the leases of claims, which all hold one, and removes the values that their
 // loads have superseded. It does so even if the context has ended or the process is about to end.
-func (l *leaser) giveBack(ctx context.Context, held ...*claim) {
+func (l *leaseClient) giveBack(ctx context.Context, held ...*claim) {
 	for chunk := range slices.Chunk(held, pipelineMost) {
 		calls := make([]call, len(chunk))
 		for i, c := range chunk {
@@ -245,7 +245,7 @@ func (l *leaser) giveBack(ctx context.Context, held ...*claim) {
 }
 
 // giveBackAtLast calls giveBack for a caller that cannot recover from a panic of the client.
-func (l *leaser) giveBackAtLast(ctx context.Context, held ...*claim) {
+func (l *leaseClient) giveBackAtLast(ctx context.Context, held ...*claim) {
 	defer func() {
 		if recover() != nil {
 			l.counts.failed()

@@ -40,7 +40,7 @@ func beatOf(seq uint64) string {
 	return string(m.Append(nil, protocol.FormatEvent))
 }
 
-// The hearing counts from the arrival of a message, and a pong from when its PING was sent, even if
+// The state counts from the arrival of a message, and a pong from when its PING was sent, even if
 // they are applied much later.
 func TestApplyCountsFromArrival(t *testing.T) {
 	t.Parallel()

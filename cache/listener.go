@@ -70,7 +70,7 @@ func (l *listener) listen(ctx context.Context) {
 // subscription makes one attempt. A read has no time limit: a timeout in the middle of a message
 // would leave the rest of it to be parsed as the next one. Closing the connection ends the read. It
 // reports whether the subscription was established.
-func (l *listener) subscription(ctx context.Context, h *hearing) (stood bool, err error) {
+func (l *listener) subscription(ctx context.Context, h *subscriptionState) (stood bool, err error) {
 	// A separate context: a client that heeds contexts would end the read at the deadline of the
 	// caller.
 	s := &subscription{l: l, h: h, backlog: newBacklog(), left: slices.Clone(h.channels), begun: time.Now()}
@@ -110,8 +110,8 @@ func (l *listener) receive(ctx context.Context, sub *redis.PubSub, b *backlog) {
 		if m, ok := a.got.(*redis.Message); ok {
 			a.read(m.Payload)
 			a.rejected = l.authentic.authenticate(m, a)
-			a.generation = l.memory.note(a.message.Keys, a.globs)
-			l.memory.unlinks.note(a, l.memory.mark())
+			a.generation = l.memory.evictAndLog(a.message.Keys, a.globs)
+			l.memory.unlinks.rememberUnlinks(a, l.memory.mark())
 		}
 		if !b.add(a) || err != nil {
 			return
@@ -121,7 +121,7 @@ func (l *listener) receive(ctx context.Context, sub *redis.PubSub, b *backlog) {
 
 // hear sweeps the matches of the patterns of a message, and then checks its number for lost
 // messages.
-func (l *listener) hear(h *hearing, a *arrival) {
+func (l *listener) hear(h *subscriptionState, a *arrival) {
 	m := &a.message
 	switch {
 	case a.rejected != nil:
@@ -373,7 +373,7 @@ var (
 // A subscription is one attempt to listen.
 type subscription struct {
 	l       *listener
-	h       *hearing
+	h       *subscriptionState
 	backlog *backlog
 	left    []string // channels whose confirmation is missing
 	stood   bool
@@ -382,7 +382,7 @@ type subscription struct {
 	asked   time.Time
 }
 
-// tick sends a PING when one is due. Time advances in the hearing only while no message waits: the
+// tick sends a PING when one is due. Time advances in the state only while no message waits: the
 // missing heartbeat may be among the waiting messages.
 func (s *subscription) tick(ctx context.Context, sub *redis.PubSub) error {
 	now, period := time.Now(), s.l.config.Period
@@ -407,7 +407,7 @@ func (s *subscription) tick(ctx context.Context, sub *redis.PubSub) error {
 	return nil
 }
 
-// admitLateness restarts the hearing if L1 was shut.
+// admitLateness restarts the subscription's state if L1 was shut.
 func (s *subscription) admitLateness(now time.Time) {
 	if s.l.memory.wasShut() {
 		s.l.obey(s.h.doubt(now, "%w", errLate))

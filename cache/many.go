@@ -34,7 +34,7 @@ func FetchMany[T any](ctx context.Context, c *Cache, keys []string, load func(ct
 	if c.run.life.Err() != nil {
 		return nil, ErrClosed
 	}
-	standing, err := c.standing(ctx, p)
+	standing, err := c.readConstraint(ctx, p)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func FetchMany[T any](ctx context.Context, c *Cache, keys []string, load func(ct
 		if err != nil {
 			return nil, err
 		}
-		r.standing = standing
+		r.constraint = standing
 		b.requests = append(b.requests, r)
 	}
 	values, err := b.fetch(ctx)
@@ -96,7 +96,7 @@ func (b *group) fetch(ctx context.Context) (map[string]any, error) {
 		if err == nil {
 			w.found = readings[i]
 		}
-		if r.standing == loaded {
+		if r.constraint == loaded {
 			w.found = w.found.past()
 		}
 		found := w.found
@@ -184,7 +184,7 @@ func (b *group) newLoad() *manyLoad { return &manyLoad{group: b, fl: alone(fligh
 
 // start runs the load in a new goroutine.
 func (l *manyLoad) start(ctx context.Context) {
-	if len(l.jobs) > 0 && !l.c.run.launch(func() { l.run(flightContext{l.c.run.life, ctx}) }) {
+	if len(l.jobs) > 0 && !l.c.run.launch(func() { l.loadAll(flightContext{l.c.run.life, ctx}) }) {
 		l.end(l.jobs, outcome{err: ErrClosed})
 	}
 }
@@ -197,10 +197,10 @@ func (l *manyLoad) end(jobs []*job, o outcome) {
 	}
 }
 
-// run loads the values, each under its lease if possible. It waits for loads of other processes
+// loadAll loads the values, each under its lease if possible. It waits for loads of other processes
 // only if it has nothing to load. Otherwise its waiting callers continue, and so does the group
 // once its own values are loaded.
-func (l *manyLoad) run(ctx context.Context) {
+func (l *manyLoad) loadAll(ctx context.Context) {
 	defer l.finish(ctx)
 	end := time.Now().Add(l.c.leases.life())
 	jobs := l.jobs
@@ -267,7 +267,7 @@ func (l *manyLoad) acquire(ctx context.Context, jobs []*job) (mine, others []*jo
 		case g.kind == "lease":
 			j.granted(g, mark)
 			mine = append(mine, j)
-		case g.kind == "taken" && j.request.standing != loaded && !j.enough(g):
+		case g.kind == "taken" && j.request.constraint != loaded && !j.enough(g):
 			others = append(others, j)
 		case g.kind == "value":
 			switch found, err := j.request.judge(ctx, []byte(g.text), g.stamps); {
@@ -276,7 +276,7 @@ func (l *manyLoad) acquire(ctx context.Context, jobs []*job) (mine, others []*jo
 				mine = append(mine, j)
 			case found.state == foreign:
 				mine = append(mine, j)
-			case found.state == fresh && j.request.standing != loaded:
+			case found.state == fresh && j.request.constraint != loaded:
 				l.c.flights.end(j.fl, j.found(found, mark))
 			default:
 				j.replaces(found)
@@ -303,7 +303,7 @@ func (l *manyLoad) perform(ctx context.Context, jobs []*job) {
 			unstored = append(unstored, j)
 		}
 	}
-	l.c.flights.sealAll(unstored) // as in request.run
+	l.c.flights.sealAll(unstored) // as in request.runFlight
 	loaded, brought, err := l.call(ctx, keys, fill)
 	outcomes := make([]outcome, len(jobs))
 	for i, j := range jobs {
@@ -340,7 +340,7 @@ func (l *manyLoad) call(ctx context.Context, keys []string, fill *Fill) (loading
 	one := &loading{fl: l.fl, key: fmt.Sprintf("%d keys", len(keys)), load: func(ctx context.Context) (any, error) {
 		return nil, l.load(ctx, keys, func(key string, value any) { brought[key] = value })
 	}}
-	if !l.c.run.launch(func() { defer close(done); l.c.loaders.run(ctx, fill, one) }) {
+	if !l.c.run.launch(func() { defer close(done); l.c.loaders.callLoader(ctx, fill, one) }) {
 		return loading{}, nil, ErrClosed
 	}
 	select {
@@ -425,7 +425,7 @@ func (b *group) readOnce(ctx context.Context, chunk requests) ([]reading, error)
 	}
 	slices.Sort(more)
 	more = slices.DeleteFunc(slices.Compact(more), func(tag string) bool { _, ok := stamps[tag]; return ok })
-	if stamps, err = b.c.stamps.with(ctx, stamps, more); err != nil {
+	if stamps, err = b.c.versions.with(ctx, stamps, more); err != nil {
 		return nil, err
 	}
 	readings := make([]reading, len(raws))
@@ -527,7 +527,7 @@ func (b *group) fill(ctx context.Context, wants []*want, values map[string]any) 
 // holds the flights together.
 func (b *group) enter(w *want, l *manyLoad, round int) {
 	switch id := w.flightID(); {
-	case round >= mostRounds, w.found.state == foreign, w.standing == loaded:
+	case round >= mostRounds, w.found.state == foreign, w.constraint == loaded:
 		w.fl, w.own = alone(id), true
 	case w.fl != nil: // without a usable result
 		w.fl, w.own = b.c.flights.follow(w.fl, l.fl)

@@ -172,7 +172,7 @@ func (m *memory) renew(open bool) {
 	m.values.store.InvalidateAll()
 }
 
-// obey applies a verdict of a hearing. It reports whether that has opened or closed L1, and whether
+// obey applies a verdict of a subscription. It reports whether that has opened or closed L1, and whether
 // invalidation is behind now, or no longer.
 func (m *memory) obey(v verdict) (changed, late bool) {
 	m.mu.Lock()
@@ -239,9 +239,9 @@ const (
 	sweepChunk = 64
 )
 
-// note evicts keys, and logs keys and patterns: put refuses values that were requested before. It
-// returns the generation whose values a sweep must check against the patterns.
-func (m *memory) note(keys []string, globs []protocol.Glob) (generation uint64) {
+// evictAndLog evicts keys, and logs keys and patterns: put refuses values that were requested
+// before. It returns the generation whose values a sweep must check against the patterns.
+func (m *memory) evictAndLog(keys []string, globs []protocol.Glob) (generation uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.values.evict(keys)

@@ -10,7 +10,7 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// The hearing opens with the recorded messages of an older worker, which had neither alive nor
+// A subscription opens with the recorded messages of an older worker, which had neither alive nor
 // behind, and ignores unknown fields.
 func TestHearingOfOtherVersions(t *testing.T) {
 	t.Parallel()

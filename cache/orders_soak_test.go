@@ -123,7 +123,7 @@ func change() []step {
 			}
 			p.unlinked = true
 		}},
-		{"deliver", func(p *play) { p.memory.note([]string{p.names.value}, nil); p.told = true }},
+		{"deliver", func(p *play) { p.memory.evictAndLog([]string{p.names.value}, nil); p.told = true }},
 	}
 }
 
@@ -212,7 +212,7 @@ func (s *stage) play(t *testing.T, order []int, readers, at int, event string) {
 		next := actors[actor][0]
 		actors[actor] = actors[actor][1:]
 		if event == "message lost" && next.name == "deliver" {
-			next = step{"doubt", func(p *play) { // the hearing has detected a possible gap
+			next = step{"doubt", func(p *play) { // the subscription has detected a possible gap
 				p.memory.obey(verdict{empty: true, why: errors.New("lost")})
 				p.memory.obey(verdict{open: true})
 				p.told = true

@@ -108,7 +108,7 @@ const noEnd = time.Duration(-1)
 // every policy: it has the duration and the end.
 func (r *request) slides(found *reading) bool {
 	e := &found.entry
-	if e.Idle <= 0 || found.state != fresh || e.Negative != 0 || r.untyped || r.standing == loaded {
+	if e.Idle <= 0 || found.state != fresh || e.Negative != 0 || r.untyped || r.constraint == loaded {
 		return false
 	}
 	every := time.Duration(min(e.Idle, longestTTL.Milliseconds())) * time.Millisecond / 4
@@ -195,7 +195,7 @@ func (r *request) judge(ctx context.Context, text []byte, stamps map[string]stri
 		found.state = absent
 		return found, nil
 	}
-	if valid, err := c.stamps.stand(ctx, &e, stamps); err != nil || !valid {
+	if valid, err := c.versions.stand(ctx, &e, stamps); err != nil || !valid {
 		found.state = absent
 		return found, err
 	}

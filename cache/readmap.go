@@ -421,7 +421,7 @@ type otherKeys struct {
 	forms    map[string]struct{}
 }
 
-func (o *otherKeys) note(prefix, key string) {
+func (o *otherKeys) addForm(prefix, key string) {
 	if !o.on.Load() || o.full.Load() {
 		return
 	}
@@ -492,18 +492,18 @@ func GetAfter[T any](ctx context.Context, c *Cache, key string, check Checker) (
 	return cached[T](ctx, c, key, c.config.Policy.After(check))
 }
 
-// A standing is the constraint on a read that the writes of its caller require.
-type standing uint8
+// A readConstraint is the constraint on a read that the writes of its caller require.
+type readConstraint uint8
 
 const (
-	anything  standing = iota // no writes, or none that still matter
-	notMemory                 // they are settled
-	loaded                    // they are not, or it is unknown
+	anything  readConstraint = iota // no writes, or none that still matter
+	notMemory                       // they are settled
+	loaded                          // they are not, or it is unknown
 )
 
-// standing calls the Checker of the policy. If the context of the caller ends meanwhile, the call
-// continues with it, and ends as one without a Checker does. The error is ErrClosed.
-func (c *Cache) standing(ctx context.Context, p *Policy) (standing, error) {
+// readConstraint calls the Checker of the policy. If the context of the caller ends meanwhile, the
+// call continues with it, and ends as one without a Checker does. The error is ErrClosed.
+func (c *Cache) readConstraint(ctx context.Context, p *Policy) (readConstraint, error) {
 	if p.after == nil {
 		return anything, nil
 	}

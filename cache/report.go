@@ -123,7 +123,7 @@ func (r *reporter) send(ctx context.Context, reports []protocol.Report) []error 
 	if err != nil && !slices.ContainsFunc(faults, func(fault error) bool { return fault != nil }) {
 		faults = slices.Repeat([]error{err}, len(reports)) // nothing is known about any
 	}
-	r.refusal.note(err)
+	r.refusal.logOnce(err)
 	return faults
 }
 

@@ -162,7 +162,7 @@ func (s *shadows) report(one *shadowRead) error {
 	_, err := send(s.c.run.life, s.c.redis, "report", func(ctx context.Context) (string, error) {
 		return s.c.redis.client.XAdd(ctx, &redis.XAddArgs{Stream: protocol.ShadowKey, MaxLen: protocol.MaxShadows, Approx: true, Values: told.Fields()}).Result()
 	})
-	s.refusal.note(err)
+	s.refusal.logOnce(err)
 	return err
 }
 
@@ -279,7 +279,7 @@ func (s *shadowRead) load(ctx context.Context) (shadowValue, bool) {
 	ctx, cancel := context.WithTimeout(ctx, c.config.HardTimeout)
 	defer cancel()
 	fill, l := &Fill{}, loading{key: s.request.key, load: s.request.load}
-	c.loaders.run(ctx, fill, &l)
+	c.loaders.callLoader(ctx, fill, &l)
 	fill.mu.Lock()
 	defer fill.mu.Unlock()
 	switch {

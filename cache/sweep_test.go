@@ -43,7 +43,7 @@ func TestSweep(t *testing.T) {
 	m := sweptMemory(t, 100)
 	all := append(globs(t, 3, "p:k%d?"), globs(t, 10, "stamp:t9%d")...)
 	before := m.mark()
-	m.sweep(all, m.note([]string{"p:k50", "stamp:t51", "other:k52"}, all))
+	m.sweep(all, m.evictAndLog([]string{"p:k50", "stamp:t51", "other:k52"}, all))
 	for i := range 100 {
 		_, kept := m.get(fmt.Sprint("k", i), nil)
 		if gone := i >= 10 && i < 30 || i >= 90 || i == 50 || i == 51; kept == gone {
@@ -67,12 +67,12 @@ func TestSweepOfTooMuch(t *testing.T) {
 	const values = 1000
 	m := sweptMemory(t, values) // and as many tags
 	size := func() int { return m.values.store.EstimatedSize() }
-	m.note(nil, globs(t, 1000, "elsewhere:%d:*"))
-	first := m.note(nil, globs(t, 300, "p:%d:*"))
+	m.evictAndLog(nil, globs(t, 1000, "elsewhere:%d:*"))
+	first := m.evictAndLog(nil, globs(t, 300, "p:%d:*"))
 	if size() != values {
 		t.Fatalf("%d values", size())
 	}
-	second := m.note(nil, globs(t, 300, "p:%d:*")) // together too much
+	second := m.evictAndLog(nil, globs(t, 300, "p:%d:*")) // together too much
 	if size() != 0 || m.gate.open.Load() != 2 || m.waiting != 0 {
 		t.Errorf("%d values, generation %d is open, %d patterns wait", size(), m.gate.open.Load(), m.waiting)
 	}
@@ -160,7 +160,7 @@ func TestBacklogIsBounded(t *testing.T) {
 func TestPutDuringSweep(t *testing.T) {
 	t.Parallel()
 	m := sweptMemory(t, 10*sweepChunk)
-	generation := m.note(nil, nil)
+	generation := m.evictAndLog(nil, nil)
 	n := 0
 	matched := func(name string) bool {
 		n++
@@ -199,12 +199,12 @@ func TestPutAfterManyGlobs(t *testing.T) {
 	t.Parallel()
 	m := sweptMemory(t, 1)
 	before := m.mark()
-	m.note(nil, globs(t, mostGlobs+1, "elsewhere:%d:*"))
-	m.note(nil, globs(t, mostGlobs, "p:%d:*"))
+	m.evictAndLog(nil, globs(t, mostGlobs+1, "elsewhere:%d:*"))
+	m.evictAndLog(nil, globs(t, mostGlobs, "p:%d:*"))
 	if !m.put("k", 0, nil, before, time.Hour, 0, nil) {
 		t.Errorf("after %d patterns: not kept", mostGlobs)
 	}
-	m.note(nil, globs(t, 1, "p:%d:*"))
+	m.evictAndLog(nil, globs(t, 1, "p:%d:*"))
 	if m.put("k", 0, nil, before, time.Hour, 0, nil) || m.overflow.total.Load() != 1 {
 		t.Errorf("after one more: kept, or %d overflows", m.overflow.total.Load())
 	}

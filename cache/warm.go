@@ -64,10 +64,10 @@ func Warm[T any](ctx context.Context, c *Cache, keys iter.Seq[string], load func
 			if r, err = newRequest[T](c, key, p, c.eagerness(p)); err != nil {
 				return nil, false, err
 			}
-			if r.standing, err = c.standing(ctx, p); err != nil {
+			if r.constraint, err = c.readConstraint(ctx, p); err != nil {
 				return nil, false, err
 			}
-			if r.standing == anything {
+			if r.constraint == anything {
 				_, known = inMemory[T](c, key, p, r.eager)
 			}
 			r.load = func(ctx context.Context) (any, error) {
@@ -77,7 +77,7 @@ func Warm[T any](ctx context.Context, c *Cache, keys iter.Seq[string], load func
 			return r, known, nil
 		},
 	}
-	w.run(keys)
+	w.warmAll(keys)
 	w.stop(w.c.redis.writes.since(w.before)) // the last ones too
 	return w.done, w.err()
 }
@@ -102,8 +102,8 @@ type warming struct {
 	why  error
 }
 
-// run warms keys until there are no more, or it is stopped.
-func (w *warming) run(keys iter.Seq[string]) {
+// warmAll warms keys until there are no more, or it is stopped.
+func (w *warming) warmAll(keys iter.Seq[string]) {
 	defer w.all.Wait()
 	var waiting []string
 	for key := range keys {
@@ -145,8 +145,8 @@ func (w *warming) stop(why error) bool {
 	return w.why == nil
 }
 
-// note counts the outcome of a key.
-func (w *warming) note(key string, g got, err error) {
+// countOutcome counts the outcome of a key.
+func (w *warming) countOutcome(key string, g got, err error) {
 	if err != nil && !isNotFound(err) && !w.goesOn() {
 		return // the reason is not the key
 	}
@@ -256,8 +256,8 @@ func (b *warmBatch) lookUp(keys []string) bool {
 	for _, key := range keys {
 		switch r, known, err := b.ask(key); {
 		case known, err != nil:
-			b.note(key, got{source: FromMemory}, err)
-		case r.standing == loaded:
+			b.countOutcome(key, got{source: FromMemory}, err)
+		case r.constraint == loaded:
 			b.single = append(b.single, r)
 		default:
 			asked = append(asked, r)
@@ -276,11 +276,11 @@ func (b *warmBatch) lookUp(keys []string) bool {
 		switch found := readings[i]; {
 		case found.state == fresh && found.entry.Negative != 0:
 			b.c.counts.read(fresh)
-			b.note(r.key, got{source: FromRedis}, ErrNotFound)
+			b.countOutcome(r.key, got{source: FromRedis}, ErrNotFound)
 		case found.state == fresh && !found.early:
 			b.c.counts.read(fresh)
 			r.keep(found, mark)
-			b.note(r.key, got{source: FromRedis}, nil)
+			b.countOutcome(r.key, got{source: FromRedis}, nil)
 		case found.text != nil || found.state == foreign: // to be replaced, or left alone
 			b.single = append(b.single, r)
 		default:
@@ -302,12 +302,12 @@ func (b *warmBatch) lease() {
 		switch {
 		case j.fl.ended(): // another caller has stored the value
 			b.c.counts.read(absent)
-			b.note(j.key, got{source: FromRedis}, j.fl.outcome.err)
+			b.countOutcome(j.key, got{source: FromRedis}, j.fl.outcome.err)
 		case j.lease != "":
 			leased = append(leased, j)
 		case j.unread && j.away: // no answer twice
 			b.c.flights.end(j.fl, nothing)
-			b.note(j.key, got{}, ErrRedisTimeout)
+			b.countOutcome(j.key, got{}, ErrRedisTimeout)
 		default:
 			b.c.flights.end(j.fl, nothing)
 			b.single = append(b.single, j.request)
@@ -379,7 +379,7 @@ func (b *warmBatch) load(j *job) bool {
 			}
 		}
 		w.c.counts.read(absent)
-		w.note(j.key, got{source: FromLoader, stored: j.fl.outcome.accepted}, j.fl.outcome.err)
+		w.countOutcome(j.key, got{source: FromLoader, stored: j.fl.outcome.accepted}, j.fl.outcome.err)
 	})
 	return true
 }
@@ -395,7 +395,7 @@ func (b *warmBatch) fetch(r *request) {
 	w.all.Go(func() {
 		defer func() { <-w.turns }()
 		g, err := r.fetch(w.ctx)
-		w.note(r.key, g, err)
+		w.countOutcome(r.key, g, err)
 	})
 }
 
@@ -476,7 +476,7 @@ func (p *popularity) report(ctx context.Context) {
 			return nil
 		})
 	})
-	p.refusal.note(err)
+	p.refusal.logOnce(err)
 }
 
 // Popular returns the keys that processes with Config.Popularity and the same Config.Prefix have

@@ -71,7 +71,7 @@ type intent struct {
 
 	args url.Values // input that leads to the same intent
 	seen any        // what must be unchanged when it is confirmed
-	do   func(ctx context.Context, orders *store.Orders, who string, progress func(string)) (result string, err error)
+	do   func(ctx context.Context, orders *store.Actions, who string, progress func(string)) (result string, err error)
 }
 
 // A field is an input of an action.
@@ -186,7 +186,7 @@ func (c *actor) start(w http.ResponseWriter, r *http.Request, page actionPage, i
 		defer c.done()
 		result, err := "", store.Once(ctx, c.db, who, id[:orderID])
 		if err == nil {
-			result, err = it.do(ctx, store.NewOrders(c.db).As(who), who, progress)
+			result, err = it.do(ctx, store.NewActions(c.db).As(who), who, progress)
 		}
 		switch {
 		case errors.Is(err, store.ErrRepeated):

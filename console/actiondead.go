@@ -51,16 +51,16 @@ func (c *actor) expand(ctx context.Context, l store.DeadLetter) expandedLetter {
 type deadVerb struct {
 	says, button, done, note string
 	corrects                 bool
-	run                      func(*store.Orders, context.Context, store.DeadQuery, func(total int)) ([]uint64, error) // nil: correct
+	run                      func(*store.Actions, context.Context, store.DeadQuery, func(total int)) ([]uint64, error) // nil: correct
 }
 
 var (
 	retrying = deadVerb{
 		says: "Puts back %s, due immediately: workers process them by the current map.", button: "Retry", done: "Retried %s.",
-		note: "The map would refuse %s of those shown again. Correct them, or the map, first.", run: (*store.Orders).RetryDead,
+		note: "The map would refuse %s of those shown again. Correct them, or the map, first.", run: (*store.Actions).RetryDead,
 	}
 	discarding = deadVerb{
-		says: "Deletes %s for good. Their keys are not unlinked: they may stay stale until they expire.", button: "Discard", done: "Discarded %s.", run: (*store.Orders).DiscardDead,
+		says: "Deletes %s for good. Their keys are not unlinked: they may stay stale until they expire.", button: "Discard", done: "Discarded %s.", run: (*store.Actions).DiscardDead,
 	}
 	correcting = deadVerb{
 		says: "Puts back %s", button: "Correct", done: "Retried %s as corrected.",
@@ -156,7 +156,7 @@ func newCorrection(in url.Values, letters []store.DeadLetter) (to correction, fi
 }
 
 // correct retries the chosen letters with new values, one by one. The running map must accept each.
-func (c *actor) correct(ctx context.Context, orders *store.Orders, q store.DeadQuery, to correction, did func(total int)) (done []uint64, err error) {
+func (c *actor) correct(ctx context.Context, orders *store.Actions, q store.DeadQuery, to correction, did func(total int)) (done []uint64, err error) {
 	refused, why := 0, ""
 	for q.Last > 0 {
 		letters, err := orders.DeadLetters(ctx, q, shownDead)
@@ -204,7 +204,7 @@ func (v deadVerb) look(c *actor, ctx context.Context, in url.Values) (*intent, e
 	if err != nil || !chosen {
 		return it, nil
 	}
-	orders := store.NewOrders(c.db)
+	orders := store.NewActions(c.db)
 	if q.OlderThan > 0 || q.NewerThan > 0 {
 		if q.At, err = c.moment(ctx, in); err != nil {
 			return nil, err
@@ -234,7 +234,7 @@ func (v deadVerb) look(c *actor, ctx context.Context, in url.Values) (*intent, e
 		var fields []field
 		to, fields = newCorrection(in, letters)
 		it.Fields = append(it.Fields, fields...)
-		run = func(orders *store.Orders, ctx context.Context, q store.DeadQuery, did func(int)) ([]uint64, error) {
+		run = func(orders *store.Actions, ctx context.Context, q store.DeadQuery, did func(int)) ([]uint64, error) {
 			return c.correct(ctx, orders, q, to, did)
 		}
 	}
@@ -273,7 +273,7 @@ func (v deadVerb) look(c *actor, ctx context.Context, in url.Values) (*intent, e
 	}
 	it.Says = fmt.Sprintf(v.says, many(n, "dead letter")) + to.says()
 	it.Button = v.button + " " + many(n, "dead letter")
-	it.do = func(ctx context.Context, orders *store.Orders, _ string, progress func(string)) (string, error) {
+	it.do = func(ctx context.Context, orders *store.Actions, _ string, progress func(string)) (string, error) {
 		done, err := run(orders, ctx, q, func(total int) { progress(many(total, "dead letter") + " of " + output.Count(n)) })
 		switch {
 		case err == nil && len(done) == 0:

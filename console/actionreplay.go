@@ -72,7 +72,7 @@ func (c *actor) lookReplay(ctx context.Context, in url.Values) (*intent, error) 
 		it.Notes = append(it.Notes, fmt.Sprintf("These journal rows cannot be read: %v. Invalidate again what was written at that time.", would.Damaged))
 	}
 	job.DryRun = false
-	it.do = func(ctx context.Context, _ *store.Orders, who string, progress func(string)) (string, error) {
+	it.do = func(ctx context.Context, _ *store.Actions, who string, progress func(string)) (string, error) {
 		redis, err := keyspace.Open(c.cfg.keyspace()) // its messages have their own numbers
 		if err != nil {
 			return "", err
@@ -126,7 +126,7 @@ func (c *actor) lookPause(ctx context.Context, in url.Values) (*intent, error) {
 	it := &intent{Button: "Pause all workers", args: in, Fields: []field{
 		{Name: "for", Label: "For", Value: in.Get("for"), Hint: "30m"}, {Name: "reason", Label: "Reason", Value: in.Get("reason")},
 	}}
-	now, err := store.NewOrders(c.db).Paused(ctx)
+	now, err := store.NewActions(c.db).Paused(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +150,7 @@ func (c *actor) lookPause(ctx context.Context, in url.Values) (*intent, error) {
 	}
 	workers = slices.DeleteFunc(workers, func(w store.WorkerNote) bool { return !w.Lives() })
 	it.Says = fmt.Sprintf("All workers (%s) stop claiming rows and sweeping within about a second, for %s. Rows wait, and their keys stay stale; nothing is lost.", output.Count(len(workers)), lasts)
-	it.do = func(ctx context.Context, orders *store.Orders, _ string, _ func(string)) (string, error) {
+	it.do = func(ctx context.Context, orders *store.Actions, _ string, _ func(string)) (string, error) {
 		if err := orders.Pause(ctx, now, why, lasts); err != nil {
 			return "", err
 		}
@@ -162,7 +162,7 @@ func (c *actor) lookPause(ctx context.Context, in url.Values) (*intent, error) {
 // lookResume shows the pause that would end.
 func (c *actor) lookResume(ctx context.Context, in url.Values) (*intent, error) {
 	it := &intent{Button: "Resume all workers", args: in}
-	now, err := store.NewOrders(c.db).Paused(ctx)
+	now, err := store.NewActions(c.db).Paused(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +171,7 @@ func (c *actor) lookResume(ctx context.Context, in url.Values) (*intent, error) 
 		return it, nil
 	}
 	it.Says = "All workers claim rows again. They are paused " + now.String() + "."
-	it.do = func(ctx context.Context, orders *store.Orders, _ string, _ func(string)) (string, error) {
+	it.do = func(ctx context.Context, orders *store.Actions, _ string, _ func(string)) (string, error) {
 		if _, err := orders.Resume(ctx, now); err != nil {
 			return "", err
 		}

@@ -159,8 +159,8 @@ type Config struct {
 	// Worker is the worker of this process. Nil: none; then the page has no map.
 	Worker Worker
 
-	// Actions lets people retry, correct and discard dead letters, pause and resume workers, and
-	// replay the journal, if the account has the privileges. Default: the page changes nothing.
+	// Actions lets people retry, correct and discard dead letters, pause and resume workers,
+	// and replay the journal, if the account has the privileges. Default: the page changes nothing.
 	Actions bool
 	// MessageKey and RedisShardedPubSub are as for the workers, for the messages of a replay.
 	MessageKey         protocol.MessageKey

@@ -67,7 +67,7 @@ func (c Config) nearEntity(l store.DeadLetter) string {
 // deadSource reads the newest dead letters of each reason.
 func (c *Console) deadSource() *source {
 	return c.reads(listEvery, func(ctx context.Context) (any, error) {
-		orders := store.NewOrders(c.db)
+		orders := store.NewActions(c.db)
 		counts, err := orders.DeadReasons(ctx)
 		if err != nil {
 			return nil, err
@@ -128,7 +128,7 @@ func (c *Console) serveDeadList(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), lookLimit)
 	defer cancel()
 	list.Acts = c.acts.missing(ctx, store.MayDead) == ""
-	orders := store.NewOrders(c.db)
+	orders := store.NewActions(c.db)
 	if list.Total, _, err = orders.CountDead(ctx, q); err == nil && before > 1 {
 		q.Last, list.Newest = before-1, "/dead?"+in.Encode()
 	}

@@ -130,7 +130,7 @@ func (l rowList[Row]) More() string {
 // delayedSource reads the delayed rows that are due first.
 func (c *Console) delayedSource() *source {
 	return c.reads(listEvery, func(ctx context.Context) (any, error) {
-		rows, total, err := store.NewOrders(c.db).DelayedRows(ctx, store.DelayedQuery{}, shownRows)
+		rows, total, err := store.NewActions(c.db).DelayedRows(ctx, store.DelayedQuery{}, shownRows)
 		if err != nil {
 			return nil, err
 		}
@@ -151,7 +151,7 @@ type auditDetail struct{ Label, Value string }
 // auditSource reads the latest actions of operators.
 func (c *Console) auditSource() *source {
 	return c.reads(listEvery, func(ctx context.Context) (any, error) {
-		records, total, err := store.NewOrders(c.db).Audit(ctx, store.AuditQuery{}, shownRows)
+		records, total, err := store.NewActions(c.db).Audit(ctx, store.AuditQuery{}, shownRows)
 		if err != nil {
 			return nil, err
 		}

@@ -77,7 +77,7 @@ func TestAuditWords(t *testing.T) {
 			t.Errorf("%s: %s %+v", c.arguments, got.Does, got.Details)
 		}
 	}
-	for _, action := range store.Actions() {
+	for _, action := range store.ActionNames() {
 		if auditActions[action] == "" {
 			t.Errorf("%s has no words", action)
 		}

@@ -1,22 +1,24 @@
-package invalidation
+package invalidation_test
 
 import (
 	"fmt"
 	"testing"
+
+	"github.com/unstale/unstale/invalidation"
 )
 
 // A row allocates only its plan: the list of its keys and each text. The allocations do not grow
 // with the map. Not parallel, since allocations are counted for the whole process.
 func TestAllocationsOfARow(t *testing.T) {
-	lists := Params{{Name: "category_id", Values: []string{"7", "9"}, List: true}}
+	lists := invalidation.Params{{Name: "category_id", Values: []string{"7", "9"}, List: true}}
 	for _, c := range []struct {
 		name string
-		row  Row
+		row  invalidation.Row
 		want float64
 	}{
-		{"exact key", Row{Entity: "coupon", ID: "SUMMER2025"}, 2},
-		{"key and two patterns", Row{Entity: "product", ID: "12345", Params: lists}, 5},
-		{"80 keys", Row{Entity: "page", ID: "1", Params: lists}, 84},
+		{"exact key", invalidation.Row{Entity: "coupon", ID: "SUMMER2025"}, 2},
+		{"key and two patterns", invalidation.Row{Entity: "product", ID: "12345", Params: lists}, 5},
+		{"80 keys", invalidation.Row{Entity: "page", ID: "1", Params: lists}, 84},
 	} {
 		for _, entities := range []int{0, 10, 1000} {
 			m := mustParse(t, benchmarkMap+others(entities))
@@ -34,7 +36,7 @@ func TestAllocationsOfARow(t *testing.T) {
 
 func TestAllocationsOfNoParams(t *testing.T) {
 	got := testing.AllocsPerRun(1000, func() {
-		if _, err := ParseParams(nil); err != nil {
+		if _, err := invalidation.ParseParams(nil); err != nil {
 			t.Fatal(err)
 		}
 	})

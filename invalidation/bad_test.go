@@ -1,4 +1,4 @@
-package invalidation
+package invalidation_test
 
 import (
 	"errors"
@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/txtar"
+	"github.com/unstale/unstale/invalidation"
 )
 
 // textFile is one txtar file under testdata: the case, and the expected result.
@@ -79,8 +80,8 @@ func TestBadMaps(t *testing.T) {
 		t.Run(strings.TrimSuffix(filepath.Base(f.path), ".txtar"), func(t *testing.T) {
 			t.Parallel()
 			src, _ := f.section("map.yaml")
-			m, err := Parse("map.yaml", []byte(src), fileEnv(f))
-			var faults Faults
+			m, err := invalidation.Parse("map.yaml", []byte(src), fileEnv(f))
+			var faults invalidation.Faults
 			if err == nil {
 				faults = m.Deprecations()
 			}
@@ -123,7 +124,7 @@ func TestBadBytes(t *testing.T) {
 		"Windows line ends": {strings.ReplaceAll(strings.Replace(good, "{id}", "{ix}", 1), "\n", "\r\n"),
 			`m.yaml:4:12: "{ix}": unknown name; did you mean "id"?`},
 	} {
-		_, err := Parse("m.yaml", []byte(c.src), nil)
+		_, err := invalidation.Parse("m.yaml", []byte(c.src), nil)
 		if err == nil || err.Error() != c.want {
 			t.Errorf("%s: got\n%v\nwant\n%s", name, err, c.want)
 		}
@@ -133,7 +134,7 @@ func TestBadBytes(t *testing.T) {
 		"Windows line ends": strings.ReplaceAll(good, "\n", "\r\n"),
 		"no line end":       strings.TrimSuffix(good, "\n"),
 	} {
-		m, err := Parse("m.yaml", []byte(src), nil)
+		m, err := invalidation.Parse("m.yaml", []byte(src), nil)
 		if err != nil || m.Version() != mustParse(t, good).Version() {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -149,9 +150,9 @@ func numbers(n int) string {
 	return strings.Join(texts, ", ")
 }
 
-func mustParse(t testing.TB, src string) *Map {
+func mustParse(t testing.TB, src string) *invalidation.Map {
 	t.Helper()
-	m, err := Parse("map.yaml", []byte(src), nil)
+	m, err := invalidation.Parse("map.yaml", []byte(src), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,9 @@
-package invalidation
+package invalidation_test
 
 import (
 	"testing"
+
+	"github.com/unstale/unstale/invalidation"
 )
 
 var benchmarkMap = `
@@ -25,9 +27,9 @@ entities:
 
 func BenchmarkExpand(b *testing.B) {
 	m := mustParse(b, benchmarkMap)
-	lists := Params{{Name: "category_id", Values: []string{"7", "9"}, List: true}}
-	product := append(Params{{Name: "product_id", Values: []string{"12345"}}}, lists...)
-	for name, row := range map[string]Row{
+	lists := invalidation.Params{{Name: "category_id", Values: []string{"7", "9"}, List: true}}
+	product := append(invalidation.Params{{Name: "product_id", Values: []string{"12345"}}}, lists...)
+	for name, row := range map[string]invalidation.Row{
 		"exact key":        {Entity: "coupon", ID: "SUMMER2025"},
 		"key and patterns": {Entity: "product", ID: "12345", Params: lists},
 		"alias":            {Entity: "variant", ID: "98765", Params: product},
@@ -46,7 +48,7 @@ func BenchmarkExpand(b *testing.B) {
 
 func BenchmarkNeeds(b *testing.B) {
 	m := shipped(b)
-	for name, row := range map[string]Row{
+	for name, row := range map[string]invalidation.Row{
 		"none":   {Entity: "coupon", ID: "SUMMER2025"},
 		"lookup": {Entity: "product", ID: "12345"},
 	} {
@@ -68,7 +70,7 @@ func BenchmarkParseParams(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				_, _ = ParseParams([]byte(src))
+				_, _ = invalidation.ParseParams([]byte(src))
 			}
 		})
 	}

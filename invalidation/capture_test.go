@@ -1,8 +1,10 @@
-package invalidation
+package invalidation_test
 
 import (
 	"reflect"
 	"testing"
+
+	"github.com/unstale/unstale/invalidation"
 )
 
 const captured = `version: 1
@@ -21,19 +23,19 @@ func TestCaptures(t *testing.T) {
     - {entity: product, id: "BIN_TO_UUID({row}.id)", watch: [name], params: {category_id: cat}, on: [update, delete], cascades: ignore, on_error: skip}
 `
 	unset := func(string) (string, bool) { return "", false }
-	plain, err := Parse("map.yaml", []byte(captured), unset)
+	plain, err := invalidation.Parse("map.yaml", []byte(captured), unset)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := Parse("map.yaml", []byte(section), unset)
+	m, err := invalidation.Parse("map.yaml", []byte(section), unset)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []Capture{
+	want := []invalidation.Capture{
 		{Table: "products", Entity: "product", ID: "id", Insert: true, Update: true, Delete: true, Line: 5, Column: 3},
 		{
 			Table: "odd name", Entity: "product", ID: "BIN_TO_UUID({row}.id)", Watch: []string{"name"},
-			Params: []CaptureParam{{"category_id", "cat"}}, Update: true, Delete: true, IgnoreCascades: true, SkipErrors: true, Line: 7, Column: 7,
+			Params: []invalidation.CaptureParam{{"category_id", "cat"}}, Update: true, Delete: true, IgnoreCascades: true, SkipErrors: true, Line: 7, Column: 7,
 		},
 	}
 	if got := m.Captures(); !reflect.DeepEqual(got, want) {

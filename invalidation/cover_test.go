@@ -1,9 +1,11 @@
-package invalidation
+package invalidation_test
 
 import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/unstale/unstale/invalidation"
 )
 
 // One file for each rule of coverage: a map with reads, and what is uncovered, or advised.
@@ -13,11 +15,11 @@ func TestReads(t *testing.T) {
 		t.Run(strings.TrimSuffix(filepath.Base(f.path), ".txtar"), func(t *testing.T) {
 			t.Parallel()
 			src, _ := f.section("map.yaml")
-			m, err := Parse("map.yaml", []byte(src), nil)
+			m, err := invalidation.Parse("map.yaml", []byte(src), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := Faults(m.Uncovered()).Error()
+			got := invalidation.Faults(m.Uncovered()).Error()
 			for _, advice := range m.Warnings() {
 				if strings.Contains(advice.Cure, "from: [") {
 					got += "\nadvice: " + advice.String()

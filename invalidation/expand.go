@@ -80,11 +80,11 @@ func expandAll(limits *Limits, e *entity, row Row, answers *Answers) (Plan, erro
 
 func (e *entity) expandScopes(x *expansion) (Plan, error) {
 	var size planSize
-	if err := x.walk(e, func(f *scope) error { return x.measure(f, &size) }); err != nil {
+	if err := x.eachScope(e, func(f *scope) error { return x.measure(f, &size) }); err != nil {
 		return Plan{}, err
 	}
 	plan := size.newPlan()
-	err := x.walk(e, func(f *scope) error {
+	err := x.eachScope(e, func(f *scope) error {
 		if err := x.measure(f, &planSize{}); err != nil { // resolves what build reads
 			return err
 		}
@@ -260,7 +260,7 @@ func (m *Map) ExpandByTemplate(row Row, answers *Answers) ([]Expanded, error) {
 	}
 	x := expansion{limits: &m.limits, row: &row, answers: answers}
 	var all []Expanded
-	err := x.walk(m.entities[row.Entity], func(f *scope) (err error) {
+	err := x.eachScope(m.entities[row.Entity], func(f *scope) (err error) {
 		if err := x.measure(f, &planSize{}); err != nil { // resolves what is rendered
 			return err
 		}
@@ -299,7 +299,7 @@ func (m *Map) FirstDropped(row Row, answers *Answers) (first Dropped, found bool
 	}
 	x := expansion{limits: &m.limits, row: &row, answers: answers}
 	stop := errors.New("found")
-	_ = x.walk(e, func(f *scope) error {
+	_ = x.eachScope(e, func(f *scope) error {
 		look := func(t *template) {
 			if name := x.absentName(f, t); name != "" && !found {
 				first, found = Dropped{f.entity.name, t.source, name}, true

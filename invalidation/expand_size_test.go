@@ -1,4 +1,4 @@
-package invalidation
+package invalidation_test
 
 import (
 	"errors"
@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/unstale/unstale/invalidation"
 )
 
 // productMap forms a product of {a} and {n} in every place where a map can.
@@ -32,8 +34,8 @@ entities:
   last:     {keys: ["last"]}
 `
 
-func hostile(entity string, n int) Row {
-	return Row{Entity: entity, ID: "1", Params: Params{
+func hostile(entity string, n int) invalidation.Row {
+	return invalidation.Row{Entity: entity, ID: "1", Params: invalidation.Params{
 		{Name: "a", Values: []string{strings.Repeat("x", 32<<10)}}, {Name: "n", Values: thousands(n), List: true},
 	}}
 }
@@ -69,8 +71,8 @@ func TestProductsAreBoundedInBytes(t *testing.T) {
 			_, err := m.Expand(row, nil)
 			return err
 		})
-		var fault *RowError
-		if !errors.As(err, &fault) || fault.Reason != TooManyKeys ||
+		var fault *invalidation.RowError
+		if !errors.As(err, &fault) || fault.Reason != invalidation.TooManyKeys ||
 			!strings.Contains(err.Error(), " bytes") || !strings.Contains(err.Error(), "write shorter values, or rows with fewer of them") {
 			t.Errorf("%s: got %.200v", entity, err)
 		}
@@ -84,7 +86,7 @@ func TestProductsAreBoundedInBytes(t *testing.T) {
 // The entities that a row expands as keep no memory: they are visited one by one.
 func TestAllocationsOfManyScopes(t *testing.T) {
 	m := mustParse(t, productMap)
-	row := Row{Entity: "wide", ID: "1", Params: Params{
+	row := invalidation.Row{Entity: "wide", ID: "1", Params: invalidation.Params{
 		{Name: "n", Values: thousands(100)}, {Name: "m", Values: thousands(90)}, {Name: "p", Values: thousands(10)},
 	}}
 	bytes, err := heap(func() error {

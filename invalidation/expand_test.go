@@ -1,4 +1,4 @@
-package invalidation
+package invalidation_test
 
 import (
 	"encoding/json"
@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/unstale/unstale/invalidation"
 )
 
 // One file for each rule of the expansion: a map (the shipped one if the file has none), a row, the
@@ -22,7 +24,7 @@ func TestExpand(t *testing.T) {
 			}
 			var b strings.Builder
 			if err := describe(&b, f, m); err != nil {
-				var row *RowError
+				var row *invalidation.RowError
 				if !errors.As(err, &row) {
 					t.Errorf("%v is not a RowError", err)
 				}
@@ -33,7 +35,7 @@ func TestExpand(t *testing.T) {
 	}
 }
 
-func describe(b *strings.Builder, f textFile, m *Map) error {
+func describe(b *strings.Builder, f textFile, m *invalidation.Map) error {
 	row, err := fileRow(f)
 	if err != nil {
 		return err
@@ -73,22 +75,22 @@ func describe(b *strings.Builder, f textFile, m *Map) error {
 	return nil
 }
 
-func fileRow(f textFile) (Row, error) {
+func fileRow(f textFile) (invalidation.Row, error) {
 	var row struct {
 		Entity, ID string
 		Params     json.RawMessage
 	}
 	text, _ := f.section("row")
 	if err := json.Unmarshal([]byte(text), &row); err != nil {
-		return Row{}, err
+		return invalidation.Row{}, err
 	}
-	params, err := ParseParams(row.Params)
-	return Row{Entity: row.Entity, ID: row.ID, Params: params}, err
+	params, err := invalidation.ParseParams(row.Params)
+	return invalidation.Row{Entity: row.Entity, ID: row.ID, Params: params}, err
 }
 
 // ask answers the needs of a row from the section answers: {"param": {"by,by": ["value"]}}. Other
 // needs stay unanswered.
-func ask(b *strings.Builder, f textFile, m *Map, row Row) (*Answers, error) {
+func ask(b *strings.Builder, f textFile, m *invalidation.Map, row invalidation.Row) (*invalidation.Answers, error) {
 	var found map[string]map[string][]string
 	text, given := f.section("answers")
 	if given {
@@ -96,7 +98,7 @@ func ask(b *strings.Builder, f textFile, m *Map, row Row) (*Answers, error) {
 			return nil, err
 		}
 	}
-	answers := &Answers{}
+	answers := &invalidation.Answers{}
 	for round := 1; ; round++ {
 		needs, err := m.Needs(row, answers)
 		if err != nil {

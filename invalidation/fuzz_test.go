@@ -1,17 +1,18 @@
-package invalidation
+package invalidation_test
 
 import (
 	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
 	"github.com/rogpeppe/go-internal/txtar"
-
+	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/protocol"
 )
 
@@ -73,8 +74,8 @@ func FuzzParse(f *testing.F) {
 		return name, name != "UNSET"
 	}
 	f.Fuzz(func(t *testing.T, src []byte) {
-		m, err := Parse("map.yaml", src, env)
-		if again, errAgain := Parse("map.yaml", src, env); err != nil {
+		m, err := invalidation.Parse("map.yaml", src, env)
+		if again, errAgain := invalidation.Parse("map.yaml", src, env); err != nil {
 			checkFaults(t, src, err)
 			if !reflect.DeepEqual(err, errAgain) {
 				t.Fatalf("parsed twice:\n%v\n%v", err, errAgain)
@@ -91,15 +92,15 @@ func FuzzParse(f *testing.F) {
 
 func checkFaults(t *testing.T, src []byte, err error) {
 	t.Helper()
-	var faults Faults
+	var faults invalidation.Faults
 	if !errors.As(err, &faults) || len(faults) == 0 {
 		t.Fatalf("%v are not faults", err)
 	}
 	lines := strings.Count(string(src), "\n") + 1
-	last := place{1, 1}
+	last := [2]int{1, 1}
 	for _, fault := range faults {
-		at := place{fault.Line, fault.Column}
-		if at.before(last) < 0 || fault.Problem == "" || fault.Cure == "" {
+		at := [2]int{fault.Line, fault.Column}
+		if slices.Compare(at[:], last[:]) < 0 || fault.Problem == "" || fault.Cure == "" {
 			t.Fatalf("fault out of order or incomplete: %v after %v", fault, last)
 		}
 		// YAML knows more line ends than \n.
@@ -110,15 +111,15 @@ func checkFaults(t *testing.T, src []byte, err error) {
 	}
 }
 
-func checkExpansion(t *testing.T, m *Map, name string) {
+func checkExpansion(t *testing.T, m *invalidation.Map, name string) {
 	t.Helper()
-	row := Row{Entity: name, ID: "*{\n"}
-	for _, declared := range m.entities[name].declared {
+	row := invalidation.Row{Entity: name, ID: "*{\n"}
+	for _, declared := range m.Declared(name) {
 		row.Params = append(row.Params, listParam(declared, "a*b", "7"))
 	}
 	for range 2 {
 		plan, err := m.Expand(row, nil)
-		var fault *RowError
+		var fault *invalidation.RowError
 		if err != nil && !errors.As(err, &fault) {
 			t.Fatalf("%v is not a RowError", err)
 		}
@@ -139,9 +140,9 @@ func checkExpansion(t *testing.T, m *Map, name string) {
 }
 
 // checkRounds asks as a worker does: the lookups of a rank when those below are answered.
-func checkRounds(t *testing.T, m *Map, row Row) {
+func checkRounds(t *testing.T, m *invalidation.Map, row invalidation.Row) {
 	t.Helper()
-	var answers Answers
+	var answers invalidation.Answers
 	for rank := range m.Ranks() + 1 {
 		needs, err := m.Needs(row, &answers)
 		if err != nil {
@@ -155,7 +156,7 @@ func checkRounds(t *testing.T, m *Map, row Row) {
 			}
 		}
 	}
-	if _, err := m.Expand(row, &answers); errors.Is(err, errNotRun) {
+	if _, err := m.Expand(row, &answers); errors.Is(err, invalidation.ErrNotRun) {
 		t.Fatalf("%v: %v", row, err)
 	}
 }
@@ -166,21 +167,21 @@ func FuzzTemplate(f *testing.F) {
 		f.Add(s, "5")
 	}
 	f.Fuzz(func(t *testing.T, source, id string) {
-		segments, errs := parseTemplate(source)
-		if len(errs) > 0 {
+		if !invalidation.IsTemplate(source) {
 			return
 		}
+		segments := invalidation.SplitTemplate(source)
 		double := strings.NewReplacer("{", "{{", "}", "}}")
 		var written, expanded strings.Builder
 		onlyID := true
 		for _, s := range segments {
-			if s.name == "" {
-				written.WriteString(double.Replace(s.text))
-				expanded.WriteString(s.text)
+			if s.Name == "" {
+				written.WriteString(double.Replace(s.Text))
+				expanded.WriteString(s.Text)
 				continue
 			}
-			onlyID = onlyID && s.name == idName
-			written.WriteString("{" + s.name + "}")
+			onlyID = onlyID && s.Name == "id"
+			written.WriteString("{" + s.Name + "}")
 			expanded.WriteString(id)
 		}
 		if written.String() != source {
@@ -189,11 +190,11 @@ func FuzzTemplate(f *testing.F) {
 		if !utf8.ValidString(source) {
 			return // no map has such a template
 		}
-		m, err := Parse("map.yaml", []byte("version: 1\nentities: {p: {keys: ["+strconv.QuoteToASCII(source)+"]}}"), nil)
+		m, err := invalidation.Parse("map.yaml", []byte("version: 1\nentities: {p: {keys: ["+strconv.QuoteToASCII(source)+"]}}"), nil)
 		if err != nil || id == "" {
 			return
 		}
-		plan, err := m.Expand(Row{Entity: "p", ID: id}, nil)
+		plan, err := m.Expand(invalidation.Row{Entity: "p", ID: id}, nil)
 		if !onlyID || err != nil || len(plan.Keys) != 1 || plan.Keys[0] != expanded.String() {
 			t.Fatalf("%q with %q: %q, %v, want %q", source, id, plan.Keys, err, expanded.String())
 		}

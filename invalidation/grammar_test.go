@@ -1,10 +1,12 @@
-package invalidation
+package invalidation_test
 
 import (
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/unstale/unstale/invalidation"
 )
 
 // A lookup of an entity whose ID is looked up runs after that lookup, even if it is asked by what
@@ -23,8 +25,8 @@ entities:
   brand: {params: [shop_id], keys: ["shop:{shop_id}"]}
 `
 	m := mustParse(t, src)
-	row := Row{Entity: "review", ID: "1", Params: Params{{Name: "category_id", Values: []string{"7"}}, {Name: "brand_id", Values: []string{"8"}}}}
-	var answers Answers
+	row := invalidation.Row{Entity: "review", ID: "1", Params: invalidation.Params{{Name: "category_id", Values: []string{"7"}}, {Name: "brand_id", Values: []string{"8"}}}}
+	var answers invalidation.Answers
 	for rank := range m.Ranks() {
 		needs, err := m.Needs(row, &answers)
 		if err != nil {
@@ -58,17 +60,17 @@ entities:
 `)
 	two, three := listParam("zone", "x", "y"), listParam("area", "1", "2", "3")
 	for _, entity := range []string{"a", "b"} {
-		plan, err := m.Expand(Row{Entity: entity, ID: "1", Params: Params{two, three}}, nil)
-		if fault := (*RowError)(nil); !errors.As(err, &fault) || fault.Reason != BadParameter {
+		plan, err := m.Expand(invalidation.Row{Entity: entity, ID: "1", Params: invalidation.Params{two, three}}, nil)
+		if fault := (*invalidation.RowError)(nil); !errors.As(err, &fault) || fault.Reason != invalidation.BadParameter {
 			t.Errorf("%s: %q, %v", entity, plan.Keys, err)
 		}
 	}
-	if plan, err := m.Expand(Row{Entity: "c", ID: "1", Params: Params{listParam("group_id", "1")}}, nil); !errors.Is(err, errNotRun) {
+	if plan, err := m.Expand(invalidation.Row{Entity: "c", ID: "1", Params: invalidation.Params{listParam("group_id", "1")}}, nil); !errors.Is(err, invalidation.ErrNotRun) {
 		t.Errorf("%q, %v", plan.Keys, err)
 	}
 	// More questions than a row may ask: 4 MiB.
 	long := strings.Repeat("x", 5<<20)
-	if needs, err := m.Needs(Row{Entity: "c", ID: "1", Params: Params{listParam("group_id", long)}}, nil); err == nil {
+	if needs, err := m.Needs(invalidation.Row{Entity: "c", ID: "1", Params: invalidation.Params{listParam("group_id", long)}}, nil); err == nil {
 		t.Errorf("%d needs, and no fault", len(needs))
 	}
 }
@@ -85,15 +87,15 @@ func TestGrammarRefuses(t *testing.T) {
 		"an empty default in a pattern":             `{version: 1, params: {a: {default: ""}}, entities: {e: {params: [a], patterns: ["shop:longer:{a}:*"]}}}`,
 		"an own lookup that its entity never asks":  `{version: 1, entities: {e: {params: [a], lookups: {a: {by: [id], sql: "SELECT a, b FROM t WHERE a IN (?)"}}, as: {f: "{id}"}}, f: {params: [a], keys: ["{a}"]}}}`,
 	} {
-		if _, err := Parse("map.yaml", []byte(src), nil); err == nil {
+		if _, err := invalidation.Parse("map.yaml", []byte(src), nil); err == nil {
 			t.Errorf("%s: not refused", name)
 		}
 	}
-	_, err := Parse("map.yaml", []byte(`{version: 1, entities: {e: {lookups: {id: {by: [id], sql: "SELECT a, b FROM t WHERE a IN (?)"}}, keys: ["{id}"]}}}`), nil)
+	_, err := invalidation.Parse("map.yaml", []byte(`{version: 1, entities: {e: {lookups: {id: {by: [id], sql: "SELECT a, b FROM t WHERE a IN (?)"}}, keys: ["{id}"]}}}`), nil)
 	if strings.Contains(fmt.Sprint(err), "add id to its params") { // which would be refused too
 		t.Error(err)
 	}
-	_, err = Parse("map.yaml", []byte(`{version: 1, params: {a: {lookup: {by: [page], sql: "SELECT a, b FROM t WHERE a IN (?)"}}}, entities: {e: {params: [a], each: {page: 1..2}, keys: ["{a}:{page}"]}}}`), nil)
+	_, err = invalidation.Parse("map.yaml", []byte(`{version: 1, params: {a: {lookup: {by: [page], sql: "SELECT a, b FROM t WHERE a IN (?)"}}}, entities: {e: {params: [a], each: {page: 1..2}, keys: ["{a}:{page}"]}}}`), nil)
 	if strings.Contains(fmt.Sprint(err), "add page to the params") { // which would be refused too
 		t.Error(err)
 	}
@@ -111,8 +113,8 @@ entities:
   z: {params: [tag], keys: ["{tag}"]}
 `)
 	// 57 KiB
-	row := Row{Entity: "x", ID: "1", Params: Params{{Name: "n", Values: thousands(100)}, {Name: "m", Values: thousands(100)}, {Name: "tag", Values: thousands(8000)}}}
-	var answers Answers
+	row := invalidation.Row{Entity: "x", ID: "1", Params: invalidation.Params{{Name: "n", Values: thousands(100)}, {Name: "m", Values: thousands(100)}, {Name: "tag", Values: thousands(8000)}}}
+	var answers invalidation.Answers
 	needs, err := m.Needs(row, &answers)
 	if err != nil {
 		return
@@ -134,9 +136,9 @@ limits: {params: 2MiB}
 params: {a: {with: [b, c, d, e, f]}}
 entities: {e: {params: [a, b, c, d, e, f], keys: ["{a}{b}{c}{d}{e}{f}"]}}
 `)
-	row := Row{Entity: "e", ID: "1", Params: Params{{Name: "a", Values: thousands(1 << 20)}}}
+	row := invalidation.Row{Entity: "e", ID: "1", Params: invalidation.Params{{Name: "a", Values: thousands(1 << 20)}}}
 	for _, name := range []string{"b", "c", "d", "e", "f"} {
-		row.Params = append(row.Params, Param{Name: name, Values: []string{"x"}})
+		row.Params = append(row.Params, invalidation.Param{Name: name, Values: []string{"x"}})
 	}
 	if bytes, err := heap(func() error { _, err := m.Expand(row, nil); return err }); err == nil || bytes > 1<<20 {
 		t.Errorf("%d MiB before %v", bytes>>20, err)
@@ -147,11 +149,11 @@ entities: {e: {params: [a, b, c, d, e, f], keys: ["{a}{b}{c}{d}{e}{f}"]}}
 func TestNullAmongValuesThatGoTogether(t *testing.T) {
 	t.Parallel()
 	m := mustParse(t, `{version: 1, params: {country: {with: [currency]}}, entities: {e: {params: [country, currency], keys: ["{country}:{currency}"]}}}`)
-	given, err := ParseParams([]byte(`{"country": ["DE", null, "US"], "currency": ["EUR", "GBP", null]}`))
+	given, err := invalidation.ParseParams([]byte(`{"country": ["DE", null, "US"], "currency": ["EUR", "GBP", null]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if plan, err := m.Expand(Row{Entity: "e", ID: "1", Params: given}, nil); err == nil && strings.Contains(strings.Join(plan.Keys, " "), "US:GBP") {
+	if plan, err := m.Expand(invalidation.Row{Entity: "e", ID: "1", Params: given}, nil); err == nil && strings.Contains(strings.Join(plan.Keys, " "), "US:GBP") {
 		t.Errorf("%q", plan.Keys)
 	}
 }
@@ -165,7 +167,7 @@ func TestQuestionsOfManyWays(t *testing.T) {
 		fmt.Fprintf(&b, "  e%d: {as: {e%d: \"{id}\", f%d: \"{id}\"}}\n  f%d: {as: {e%d: \"{id}\"}}\n", i, i-1, i, i, i-1)
 	}
 	m := mustParse(t, b.String())
-	needs, err := m.Needs(Row{Entity: "x", ID: "1", Params: Params{listParam("q", "2", "3")}}, nil)
+	needs, err := m.Needs(invalidation.Row{Entity: "x", ID: "1", Params: invalidation.Params{listParam("q", "2", "3")}}, nil)
 	if err != nil || len(needs) != 3 || m.Ranks() != 1 {
 		t.Errorf("%d ranks, %v, %v", m.Ranks(), needs, err)
 	}

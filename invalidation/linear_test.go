@@ -1,10 +1,12 @@
-package invalidation
+package invalidation_test
 
 import (
 	"fmt"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/unstale/unstale/invalidation"
 )
 
 // largeMaps are maps of n entries, good and bad, in each of the shapes that could make checking one
@@ -78,8 +80,8 @@ func TestCheckingIsLinear(t *testing.T) {
 	const n = 500
 	for name, write := range largeMaps() {
 		small, large := write(n), write(4*n)
-		one, _ := heap(func() error { _, err := Parse("map.yaml", []byte(small), nil); return err })
-		four, err := heap(func() error { _, err := Parse("map.yaml", []byte(large), nil); return err })
+		one, _ := heap(func() error { _, err := invalidation.Parse("map.yaml", []byte(small), nil); return err })
+		four, err := heap(func() error { _, err := invalidation.Parse("map.yaml", []byte(large), nil); return err })
 		if text := fmt.Sprint(err); len(text) > 300*4*n {
 			t.Errorf("%s: %d bytes of faults for %d entries", name, len(text), 4*n)
 		}
@@ -96,7 +98,7 @@ func BenchmarkLargeMaps(b *testing.B) {
 				src := []byte(write(n))
 				b.ReportAllocs()
 				for b.Loop() {
-					_, _ = Parse("map.yaml", src, nil)
+					_, _ = invalidation.Parse("map.yaml", src, nil)
 				}
 				b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N*n), "µs/entry")
 			})

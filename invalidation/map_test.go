@@ -1,4 +1,4 @@
-package invalidation
+package invalidation_test
 
 import (
 	"os"
@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/protocol"
 )
 
@@ -22,13 +23,13 @@ func prodEnv(name string) (string, bool) {
 }
 
 // shipped returns the map at the top level, in the environment prod.
-func shipped(t testing.TB) *Map {
+func shipped(t testing.TB) *invalidation.Map {
 	t.Helper()
 	src, err := os.ReadFile("../mapping.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := Parse("mapping.yaml", src, prodEnv)
+	m, err := invalidation.Parse("mapping.yaml", src, prodEnv)
 	if err != nil {
 		t.Fatalf("the shipped map is broken:\n%v", err)
 	}
@@ -43,22 +44,22 @@ func TestShippedMap(t *testing.T) {
 	cities := []string{"zahraah:prod:shipping:city:*"}
 	for entity, c := range map[string]struct {
 		params string
-		want   Plan
+		want   invalidation.Plan
 	}{
-		"product":    {`{"category_id":[7,9]}`, Plan{Keys: []string{"zahraah:prod:product:42"}, Patterns: lists}},
-		"variant":    {`{"product_id":5,"category_id":[7,9]}`, Plan{Keys: []string{"zahraah:prod:product:5"}, Patterns: lists}},
-		"inventory":  {`{"product_id":5,"category_id":[7,9]}`, Plan{Keys: []string{"zahraah:prod:product:5"}, Patterns: lists}},
-		"category":   {``, Plan{Keys: []string{"zahraah:prod:home"}, Patterns: []string{"zahraah:prod:category:42:list:*"}}},
-		"pricing":    {``, Plan{Patterns: cities}},
-		"price_rule": {``, Plan{Patterns: cities}},
-		"shipping":   {``, Plan{Patterns: cities}},
-		"coupon":     {``, Plan{Keys: []string{"zahraah:prod:coupon:42"}}},
+		"product":    {`{"category_id":[7,9]}`, invalidation.Plan{Keys: []string{"zahraah:prod:product:42"}, Patterns: lists}},
+		"variant":    {`{"product_id":5,"category_id":[7,9]}`, invalidation.Plan{Keys: []string{"zahraah:prod:product:5"}, Patterns: lists}},
+		"inventory":  {`{"product_id":5,"category_id":[7,9]}`, invalidation.Plan{Keys: []string{"zahraah:prod:product:5"}, Patterns: lists}},
+		"category":   {``, invalidation.Plan{Keys: []string{"zahraah:prod:home"}, Patterns: []string{"zahraah:prod:category:42:list:*"}}},
+		"pricing":    {``, invalidation.Plan{Patterns: cities}},
+		"price_rule": {``, invalidation.Plan{Patterns: cities}},
+		"shipping":   {``, invalidation.Plan{Patterns: cities}},
+		"coupon":     {``, invalidation.Plan{Keys: []string{"zahraah:prod:coupon:42"}}},
 	} {
-		params, err := ParseParams([]byte(c.params))
+		params, err := invalidation.ParseParams([]byte(c.params))
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := m.Expand(Row{Entity: entity, ID: "42", Params: params}, nil)
+		got, err := m.Expand(invalidation.Row{Entity: entity, ID: "42", Params: params}, nil)
 		if err != nil || !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: got %+v, %v\nwant %+v", entity, got, err, c.want)
 		}
@@ -72,7 +73,7 @@ const plainMap = "version: 1\nvars: {app: shop}\nentities:\n  product:\n    keys
 func TestVersion(t *testing.T) {
 	t.Parallel()
 	base := mustParse(t, plainMap)
-	if len(base.Version()) != fingerprintLength {
+	if len(base.Version()) != 12 {
 		t.Errorf("version %q", base.Version())
 	}
 	for name, src := range map[string]string{
@@ -120,7 +121,7 @@ func TestVersionOfRequiredVariable(t *testing.T) {
 		"shop":  mustParse(t, plainMap).Version(),
 		"store": mustParse(t, strings.Replace(plainMap, "shop", "store", 1)).Version(),
 	} {
-		m, err := Parse("map.yaml", []byte(src), func(string) (string, bool) { return value, true })
+		m, err := invalidation.Parse("map.yaml", []byte(src), func(string) (string, bool) { return value, true })
 		if err != nil || m.Version() != want {
 			t.Errorf("%s: %v", value, err)
 		}
@@ -130,11 +131,11 @@ func TestVersionOfRequiredVariable(t *testing.T) {
 func TestSettings(t *testing.T) {
 	t.Parallel()
 	m := mustParse(t, plainMap)
-	if m.Channel() != "cache:invalidate" || m.Format() != protocol.FormatEvent || m.Lease() != 10*time.Second || m.Limits() != (Limits{65536, 10000, 8}) {
+	if m.Channel() != "cache:invalidate" || m.Format() != protocol.FormatEvent || m.Lease() != 10*time.Second || m.Limits() != (invalidation.Limits{65536, 10000, 8}) {
 		t.Errorf("defaults: %s %s %v %+v", m.Channel(), m.Format(), m.Lease(), m.Limits())
 	}
 	m = mustParse(t, plainMap+"publish: {channel: x, format: array}\nlease: 1m30s\nlimits: {params: 1 MiB, keys_per_row: 7, pattern_prefix: 1}\n")
-	if m.Channel() != "x" || m.Format() != protocol.FormatArray || m.Lease() != 90*time.Second || m.Limits() != (Limits{1 << 20, 7, 1}) {
+	if m.Channel() != "x" || m.Format() != protocol.FormatArray || m.Lease() != 90*time.Second || m.Limits() != (invalidation.Limits{1 << 20, 7, 1}) {
 		t.Errorf("settings: %s %s %v %+v", m.Channel(), m.Format(), m.Lease(), m.Limits())
 	}
 	m.Entities()[0] = "x"
@@ -149,11 +150,11 @@ func TestEnvironment(t *testing.T) {
 	src := "version: 1\nvars: {a: \"${A:-x}\", b: \"-${B}-${A}-\"}\nentities:\n  p: {keys: [\"{a}:{b}:{id}\"]}\n"
 	for _, c := range []struct{ a, want string }{{"1", "1:-2-1-:5"}, {"", "x:-2--:5"}} {
 		env := func(name string) (string, bool) { return map[string]string{"A": c.a, "B": "2"}[name], true }
-		m, err := Parse("map.yaml", []byte(src), env)
+		m, err := invalidation.Parse("map.yaml", []byte(src), env)
 		if err != nil {
 			t.Fatal(err)
 		}
-		plan, err := m.Expand(Row{Entity: "p", ID: "5"}, nil)
+		plan, err := m.Expand(invalidation.Row{Entity: "p", ID: "5"}, nil)
 		if err != nil || !slices.Equal(plan.Keys, []string{c.want}) {
 			t.Errorf("A=%q: %v, %v, want %q", c.a, plan.Keys, err, c.want)
 		}
@@ -169,13 +170,13 @@ func TestConcurrentUse(t *testing.T) {
 		group.Go(func() {
 			for i := range 200 {
 				id := strconv.Itoa(i)
-				row := Row{Entity: "variant", ID: "1", Params: Params{listParam("product_id", id, id+"0")}}
+				row := invalidation.Row{Entity: "variant", ID: "1", Params: invalidation.Params{listParam("product_id", id, id+"0")}}
 				needs, err := m.Needs(row, nil)
 				if err != nil || len(needs) != 2 {
 					t.Error(needs, err)
 					return
 				}
-				var answers Answers
+				var answers invalidation.Answers
 				for _, n := range needs {
 					answers.Put(n, []string{id})
 				}
@@ -191,23 +192,23 @@ func TestConcurrentUse(t *testing.T) {
 
 func TestAnswers(t *testing.T) {
 	t.Parallel()
-	a, b := &Lookup{}, &Lookup{}
-	var answers Answers
-	if _, ok := answers.Get(Need{Lookup: a, By: []string{"1"}}); ok {
+	a, b := &invalidation.Lookup{}, &invalidation.Lookup{}
+	var answers invalidation.Answers
+	if _, ok := answers.Get(invalidation.Need{Lookup: a, By: []string{"1"}}); ok {
 		t.Error("the zero value knows something")
 	}
-	if _, ok := (*Answers)(nil).Get(Need{Lookup: a}); ok {
+	if _, ok := (*invalidation.Answers)(nil).Get(invalidation.Need{Lookup: a}); ok {
 		t.Error("nil knows something")
 	}
-	answers.Put(Need{a, []string{"1", "23"}}, []string{"x"})
-	answers.Put(Need{a, []string{"12", "3"}}, nil)
+	answers.Put(invalidation.Need{a, []string{"1", "23"}}, []string{"x"})
+	answers.Put(invalidation.Need{a, []string{"12", "3"}}, nil)
 	for _, c := range []struct {
-		need  Need
+		need  invalidation.Need
 		want  int
 		known bool
 	}{
-		{Need{a, []string{"1", "23"}}, 1, true}, {Need{a, []string{"12", "3"}}, 0, true},
-		{Need{a, []string{"123", ""}}, 0, false}, {Need{b, []string{"1", "23"}}, 0, false},
+		{invalidation.Need{a, []string{"1", "23"}}, 1, true}, {invalidation.Need{a, []string{"12", "3"}}, 0, true},
+		{invalidation.Need{a, []string{"123", ""}}, 0, false}, {invalidation.Need{b, []string{"1", "23"}}, 0, false},
 	} {
 		if values, known := answers.Get(c.need); known != c.known || len(values) != c.want {
 			t.Errorf("%v: %v, %v", c.need, values, known)

@@ -1,16 +1,18 @@
-package invalidation
+package invalidation_test
 
 import (
 	"fmt"
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/unstale/unstale/invalidation"
 )
 
 // Names are globs that match all results of rows. Literal text of the map has no wildcards in them.
 func TestNames(t *testing.T) {
 	t.Parallel()
-	m, err := Parse("map.yaml", []byte(`version: 1
+	m, err := invalidation.Parse("map.yaml", []byte(`version: 1
 params:
   category_id: {lookup: {by: [id], sql: "SELECT id, category_id FROM products WHERE id IN (?)"}}
 entities:

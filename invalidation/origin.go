@@ -40,7 +40,7 @@ func (m *Map) Origins(key string, most int) ([]Origin, bool) {
 		e.kinds(func(kind MapNameKind, t *template) {
 			made := e.mapName(kind, t)
 			o.match(e, t, kind == KindPattern, key, func(values map[string]string) {
-				o.note(e, values, nil, made)
+				o.addRows(e, values, nil, made)
 			})
 		})
 	}
@@ -60,8 +60,8 @@ type originSearch struct {
 // A wanted is the values that a row must give for a name.
 type wanted map[string][]string
 
-// note adds the rows of an entity with the given values, and those that expand as it.
-func (o *originSearch) note(e *entity, values map[string]string, below wanted, made MapName, via ...string) {
+// addRows adds the rows of an entity with the given values, and those that expand as it.
+func (o *originSearch) addRows(e *entity, values map[string]string, below wanted, made MapName, via ...string) {
 	if o.steps -= noteSteps; o.steps <= 0 {
 		return
 	}
@@ -85,10 +85,10 @@ func (o *originSearch) note(e *entity, values map[string]string, below wanted, m
 			}
 			path := append([]string{e.name}, via...)
 			if id == "" {
-				o.note(source, nil, need, made, path...)
+				o.addRows(source, nil, need, made, path...)
 				continue
 			}
-			o.match(source, &a.id, false, id, func(values map[string]string) { o.note(source, values, need, made, path...) })
+			o.match(source, &a.id, false, id, func(values map[string]string) { o.addRows(source, values, need, made, path...) })
 		}
 	}
 }

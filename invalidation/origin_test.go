@@ -1,4 +1,4 @@
-package invalidation
+package invalidation_test
 
 import (
 	"errors"
@@ -11,12 +11,12 @@ import (
 	"unicode/utf8"
 
 	"github.com/rogpeppe/go-internal/txtar"
-
+	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/protocol"
 )
 
 // told writes an origin on one line.
-func (o Origin) told() string {
+func told(o invalidation.Origin) string {
 	text := o.Entity + " " + o.ID
 	for _, p := range o.Params {
 		text += " " + p.Name + "=" + strings.Join(p.Values, ",")
@@ -24,12 +24,12 @@ func (o Origin) told() string {
 	return fmt.Sprint(text, " ", o.Via, " ", o.By.Kind, " ", o.By.Text)
 }
 
-func wantOrigins(t *testing.T, m *Map, key string, want ...string) {
+func wantOrigins(t *testing.T, m *invalidation.Map, key string, want ...string) {
 	t.Helper()
 	list, all := m.Origins(key, 100)
 	var got []string
 	for _, o := range list {
-		got = append(got, o.told())
+		got = append(got, told(o))
 	}
 	slices.Sort(want)
 	if slices.Sort(got); !slices.Equal(got, want) || !all {
@@ -102,7 +102,7 @@ func TestOriginsAreWhatExpandMakes(t *testing.T) {
 	t.Parallel()
 	checked := 0
 	for _, src := range goodMaps(t) {
-		m, err := Parse("map.yaml", src, func(name string) (string, bool) { return name, true })
+		m, err := invalidation.Parse("map.yaml", src, func(name string) (string, bool) { return name, true })
 		if err != nil {
 			continue
 		}
@@ -138,18 +138,18 @@ func goodMaps(t *testing.T) (all [][]byte) {
 	return all
 }
 
-func randomRow(r *rand.Rand, m *Map, entity string) Row {
+func randomRow(r *rand.Rand, m *invalidation.Map, entity string) invalidation.Row {
 	values := []string{"1", "ab", "a:b", "*", "ä", `\`, "long-value-1"}
 	pick := func() string { return values[r.IntN(len(values))] }
-	row := Row{Entity: entity, ID: pick()}
-	for _, name := range m.entities[entity].declared {
+	row := invalidation.Row{Entity: entity, ID: pick()}
+	for _, name := range m.Declared(entity) {
 		row.Params = append(row.Params, listParam(name, pick(), pick()))
 	}
 	return row
 }
 
 // checkOrigins returns how many names of a row it has checked: three of each kind at most.
-func checkOrigins(t *testing.T, m *Map, row Row) (checked int) {
+func checkOrigins(t *testing.T, m *invalidation.Map, row invalidation.Row) (checked int) {
 	t.Helper()
 	plan, err := m.Expand(row, nothingFound(m, row))
 	if err != nil {
@@ -157,26 +157,22 @@ func checkOrigins(t *testing.T, m *Map, row Row) (checked int) {
 	}
 	names := slices.Concat(plan.Keys[:min(3, len(plan.Keys))], plan.Sets[:min(3, len(plan.Sets))])
 	for _, pattern := range plan.Patterns[:min(3, len(plan.Patterns))] {
-		text := ""
-		for _, p := range globPieces(pattern) {
-			text += p.text + map[byte]string{'*': "any*", '?': "?"}[p.wild]
-		}
-		names = append(names, text)
+		names = append(names, invalidation.AnyName(pattern))
 	}
 	for _, key := range names {
 		list, all := m.Origins(key, 100)
 		if !all {
 			continue
 		}
-		if !slices.ContainsFunc(list, func(o Origin) bool { return o.covers(row) }) {
+		if !slices.ContainsFunc(list, func(o invalidation.Origin) bool { return covers(o, row) }) {
 			t.Errorf("%+v reaches %q, and its origins are %+v", row, key, list)
 		}
 		for _, o := range list {
-			if !utf8.ValidString(o.told()) {
-				t.Errorf("%q has half a character of %q", o.told(), key)
+			if !utf8.ValidString(told(o)) {
+				t.Errorf("%q has half a character of %q", told(o), key)
 			}
 			if !reaches(t, m, o, key) {
-				t.Errorf("%s does not reach %q", o.told(), key)
+				t.Errorf("%s does not reach %q", told(o), key)
 			}
 		}
 		checked++
@@ -185,8 +181,8 @@ func checkOrigins(t *testing.T, m *Map, row Row) (checked int) {
 }
 
 // nothingFound answers what is asked of a row beyond what it gives.
-func nothingFound(m *Map, row Row) *Answers {
-	answers := &Answers{}
+func nothingFound(m *invalidation.Map, row invalidation.Row) *invalidation.Answers {
+	answers := &invalidation.Answers{}
 	for range m.Ranks() {
 		needs, _ := m.Needs(row, answers) // Expand returns the error
 		for _, n := range needs {
@@ -197,28 +193,28 @@ func nothingFound(m *Map, row Row) *Answers {
 }
 
 // covers reports whether a row is one of the origin's.
-func (o Origin) covers(row Row) bool {
-	return o.Entity == row.Entity && (o.ID == "" || o.ID == row.ID) && !slices.ContainsFunc(o.Params, func(p Param) bool {
+func covers(o invalidation.Origin, row invalidation.Row) bool {
+	return o.Entity == row.Entity && (o.ID == "" || o.ID == row.ID) && !slices.ContainsFunc(o.Params, func(p invalidation.Param) bool {
 		given, _ := row.Params.Get(p.Name)
 		return slices.ContainsFunc(p.Values, func(v string) bool { return !slices.Contains(given.Values, v) })
 	})
 }
 
 // reaches reports whether a row of an origin reaches a key, or is refused for something else.
-func reaches(t *testing.T, m *Map, o Origin, key string) bool {
+func reaches(t *testing.T, m *invalidation.Map, o invalidation.Origin, key string) bool {
 	t.Helper()
-	row := Row{Entity: o.Entity, ID: o.ID, Params: slices.Clone(o.Params)}
+	row := invalidation.Row{Entity: o.Entity, ID: o.ID, Params: slices.Clone(o.Params)}
 	if row.ID == "" {
 		row.ID = "anything"
 	}
-	for _, name := range m.entities[o.Entity].declared {
+	for _, name := range m.Declared(o.Entity) {
 		if _, given := row.Params.Get(name); !given {
 			row.Params = append(row.Params, listParam(name, "anything"))
 		}
 	}
 	plan, err := m.Expand(row, nothingFound(m, row))
-	if fault := (*RowError)(nil); errors.As(err, &fault) {
-		return fault.Reason == PatternTooWide || fault.Reason == TooManyKeys || fault.Reason == BadParameter
+	if fault := (*invalidation.RowError)(nil); errors.As(err, &fault) {
+		return fault.Reason == invalidation.PatternTooWide || fault.Reason == invalidation.TooManyKeys || fault.Reason == invalidation.BadParameter
 	}
 	return slices.Contains(plan.Keys, key) || slices.Contains(plan.Sets, key) || slices.ContainsFunc(plan.Patterns, func(pattern string) bool {
 		g, err := protocol.CompileGlob(pattern)

@@ -1,13 +1,15 @@
-package invalidation
+package invalidation_test
 
 import (
 	"fmt"
 	"testing"
+
+	"github.com/unstale/unstale/invalidation"
 )
 
 func TestMapPatterns(t *testing.T) {
 	t.Parallel()
-	m, err := Parse("map.yaml", []byte(`version: 1
+	m, err := invalidation.Parse("map.yaml", []byte(`version: 1
 vars: {app: "shop*"}
 params: {a: {}, b: {}}
 entities:

@@ -165,7 +165,7 @@ func (m *Map) Ranks() int { return m.ranks }
 func (m *Map) needs(e *entity, row Row, answers *Answers) ([]Need, error) {
 	x := expansion{limits: &m.limits, row: &row, answers: answers}
 	x.asks = &needSet{x: &x, known: map[*Lookup]map[string]struct{}{}, foreseen: map[*entity]bool{}}
-	if err := x.walk(e, x.needs); err != nil {
+	if err := x.eachScope(e, x.needs); err != nil {
 		return nil, err
 	}
 	return x.asks.list, nil

@@ -1,4 +1,4 @@
-package invalidation
+package invalidation_test
 
 import (
 	"cmp"
@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/protocol"
 )
 
@@ -30,7 +31,7 @@ func refAnswer(table string, by []string, values int) (all []string) {
 // A refRow is the expansion of one row, as slow and as plain as can be.
 type refRow struct {
 	m    *refMap
-	row  Row
+	row  invalidation.Row
 	made map[string]map[string]bool
 	// expands is set where it is not refused.
 	expands bool
@@ -49,7 +50,7 @@ func (x *refRow) group(e *refEntity, name string) (lead string, all []string) {
 
 var errAbsent = errors.New("absent")
 
-func refFault(reason Reason) error { return &RowError{Reason: reason} }
+func refFault(reason invalidation.Reason) error { return &invalidation.RowError{Reason: reason} }
 
 // rows returns the combinations of values of a group: a map for each. The error is errAbsent for an
 // optional one.
@@ -65,7 +66,7 @@ func (x *refRow) rows(e *refEntity, id, name string) (all []map[string]string, e
 		}
 	}
 	if given > 0 && given < len(names) {
-		return nil, refFault(MissingParameter)
+		return nil, refFault(invalidation.MissingParameter)
 	}
 	if given > 0 {
 		for i := range most {
@@ -73,7 +74,7 @@ func (x *refRow) rows(e *refEntity, id, name string) (all []map[string]string, e
 			for _, n := range names {
 				v, _ := x.row.Params.Get(n)
 				if len(v.Values) != 1 && len(v.Values) != most {
-					return nil, refFault(BadParameter)
+					return nil, refFault(invalidation.BadParameter)
 				}
 				row[n] = v.Values[i%len(v.Values)]
 			}
@@ -82,7 +83,7 @@ func (x *refRow) rows(e *refEntity, id, name string) (all []map[string]string, e
 		if most == 0 {
 			for _, n := range names {
 				if v, _ := x.row.Params.Get(n); len(v.Values) > 1 {
-					return nil, refFault(BadParameter)
+					return nil, refFault(invalidation.BadParameter)
 				}
 			}
 		}
@@ -100,7 +101,7 @@ func (x *refRow) rows(e *refEntity, id, name string) (all []map[string]string, e
 	case given == 0 && x.m.isOptional(e, lead):
 		return nil, errAbsent
 	case given == 0:
-		return nil, refFault(MissingParameter)
+		return nil, refFault(invalidation.MissingParameter)
 	}
 	return all, nil
 }
@@ -133,7 +134,7 @@ func (x *refRow) lookUp(e *refEntity, id, lead string, names []string, all []map
 
 // combine returns the combinations of the values of names; known has the values of some groups.
 func (x *refRow) combine(e *refEntity, id string, names []string, known map[string][]map[string]string) ([]map[string]string, error) {
-	all := []map[string]string{{idName: id}}
+	all := []map[string]string{{"id": id}}
 	seen := map[string]bool{}
 	for _, n := range names {
 		var axis []map[string]string
@@ -150,7 +151,7 @@ func (x *refRow) combine(e *refEntity, id string, names []string, known map[stri
 					return nil, err
 				}
 			}
-		} else if n == idName || seen[n] {
+		} else if n == "id" || seen[n] {
 			continue
 		} else {
 			seen[n] = true
@@ -203,7 +204,7 @@ func (x *refRow) texts(e *refEntity, id, t string, pattern bool) (all []string, 
 		text := t
 		for _, n := range names {
 			if v := c[n]; pattern && v == "" {
-				return nil, refFault(BadParameter)
+				return nil, refFault(invalidation.BadParameter)
 			} else if pattern {
 				text = strings.ReplaceAll(text, "{"+n+"}", protocol.Escape(v))
 			} else {
@@ -245,7 +246,7 @@ func (x *refRow) expand(e *refEntity, id string) error {
 		for _, id := range ids {
 			i, _ := strconv.Atoi(target[1:])
 			if id == "" {
-				return refFault(BadParameter)
+				return refFault(invalidation.BadParameter)
 			}
 			if err := x.expand(x.m.entities[i], id); err != nil {
 				return err
@@ -258,13 +259,13 @@ func (x *refRow) expand(e *refEntity, id string) error {
 // newRefRow returns a random row, and what it should expand to.
 func newRefRow(r *rand.Rand, m *refMap) *refRow {
 	e := pick(r, m.entities)
-	row := Row{Entity: e.name, ID: pick(r, []string{"1", "x"})}
+	row := invalidation.Row{Entity: e.name, ID: pick(r, []string{"1", "x"})}
 	length := r.IntN(4)
 	for i := range 10 {
 		if oneIn(r, 3) {
 			continue
 		}
-		p := Param{Name: "p" + strconv.Itoa(i), List: true}
+		p := invalidation.Param{Name: "p" + strconv.Itoa(i), List: true}
 		count := length
 		if oneIn(r, 3) {
 			count = 1
@@ -282,9 +283,9 @@ func newRefRow(r *rand.Rand, m *refMap) *refRow {
 }
 
 // ask puts the answers to the needs of the row, in rounds: each with one rank, or with all.
-func (x *refRow) ask(t *testing.T, m *Map, byRank bool) (*Answers, error) {
+func (x *refRow) ask(t *testing.T, m *invalidation.Map, byRank bool) (*invalidation.Answers, error) {
 	t.Helper()
-	answers, asked := &Answers{}, map[string]bool{}
+	answers, asked := &invalidation.Answers{}, map[string]bool{}
 	for rank := range m.Ranks() + 1 {
 		needs, err := m.Needs(x.row, answers)
 		if err != nil {
@@ -306,21 +307,21 @@ func (x *refRow) ask(t *testing.T, m *Map, byRank bool) (*Answers, error) {
 	return answers, nil
 }
 
-func (x *refRow) check(t *testing.T, m *Map, byRank bool) error {
+func (x *refRow) check(t *testing.T, m *invalidation.Map, byRank bool) error {
 	t.Helper()
-	var fault *RowError
+	var fault *invalidation.RowError
 	answers, err := x.ask(t, m, byRank)
 	if err != nil && !errors.As(err, &fault) {
 		return err
 	}
-	var plan Plan
+	var plan invalidation.Plan
 	if err == nil {
 		plan, err = m.Expand(x.row, answers)
 	}
 	e, _ := strconv.Atoi(x.row.Entity[1:])
 	clear(x.made)
 	switch want := x.expand(x.m.entities[e], x.row.ID); {
-	case errors.Is(err, errNotRun):
+	case errors.Is(err, invalidation.ErrNotRun):
 		return fmt.Errorf("when nothing is asked any more: %w", err)
 	case (err == nil) != (want == nil):
 		return fmt.Errorf("%v, wanted %v", err, want)
@@ -355,7 +356,7 @@ func TestExpandAgainstReference(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		written := newRefMap(r)
 		src := written.write()
-		m, err := Parse("map.yaml", []byte(src), nil)
+		m, err := invalidation.Parse("map.yaml", []byte(src), nil)
 		if err != nil {
 			if !strings.Contains(err.Error(), "lookups follow each other") && !strings.Contains(err.Error(), "used nowhere") {
 				t.Fatalf("%s\n%v", src, err)

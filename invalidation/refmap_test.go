@@ -1,4 +1,4 @@
-package invalidation
+package invalidation_test
 
 import (
 	"cmp"

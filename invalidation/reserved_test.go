@@ -1,20 +1,22 @@
-package invalidation
+package invalidation_test
 
 import (
 	"errors"
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/unstale/unstale/invalidation"
 )
 
 // Keys of a row of KeyEntity are literal in every map, and its IDs are text, not templates.
 func TestKeyEntity(t *testing.T) {
 	t.Parallel()
-	for _, m := range []*Map{shipped(t), mustParse(t, "version: 1\nentities: {p: {sets: [\"s:{id}\"]}}\n")} {
+	for _, m := range []*invalidation.Map{shipped(t), mustParse(t, "version: 1\nentities: {p: {sets: [\"s:{id}\"]}}\n")} {
 		for _, key := range []string{"k", "*", "shop:{id}:[a]?\\", "{app}", "a\nb", "'; DROP TABLE x --", strings.Repeat("ü", 255)} {
-			row := Row{Entity: KeyEntity, ID: key, Params: Params{{Name: "x", Values: []string{"y"}}}}
+			row := invalidation.Row{Entity: invalidation.KeyEntity, ID: key, Params: invalidation.Params{{Name: "x", Values: []string{"y"}}}}
 			plan, err := m.Expand(row, nil)
-			if err != nil || !reflect.DeepEqual(plan, Plan{Keys: []string{key}}) {
+			if err != nil || !reflect.DeepEqual(plan, invalidation.Plan{Keys: []string{key}}) {
 				t.Errorf("%q: %+v, %v", key, plan, err)
 			}
 			if all, err := m.ExpandByTemplate(row, nil); err != nil || len(all) != 1 || !reflect.DeepEqual(all[0].Names, []string{key}) {
@@ -32,10 +34,12 @@ func TestKeyEntity(t *testing.T) {
 func TestPatternEntity(t *testing.T) {
 	t.Parallel()
 	m := shipped(t)
-	everything := func(values ...string) Params { return Params{{Name: EverythingParam, Values: values}} }
+	everything := func(values ...string) invalidation.Params {
+		return invalidation.Params{{Name: invalidation.EverythingParam, Values: values}}
+	}
 	for _, c := range []struct {
 		pattern string
-		params  Params
+		params  invalidation.Params
 		want    string // the error, or ""
 	}{
 		{"zahraah:prod:list:*", nil, ""},
@@ -60,36 +64,36 @@ func TestPatternEntity(t *testing.T) {
 		{"zahraah:prod:\\", nil, `bad_parameter "id": a backslash at the end`},
 		{"", everything("true"), `bad_parameter "id": an id cannot be empty`},
 	} {
-		plan, err := m.Expand(Row{Entity: PatternEntity, ID: c.pattern, Params: c.params}, nil)
+		plan, err := m.Expand(invalidation.Row{Entity: invalidation.PatternEntity, ID: c.pattern, Params: c.params}, nil)
 		if c.want == "" {
-			if err != nil || !reflect.DeepEqual(plan, Plan{Patterns: []string{c.pattern}}) {
+			if err != nil || !reflect.DeepEqual(plan, invalidation.Plan{Patterns: []string{c.pattern}}) {
 				t.Errorf("%q %v: %+v, %v", c.pattern, c.params, plan, err)
 			}
 			continue
 		}
-		var fault *RowError
+		var fault *invalidation.RowError
 		if !errors.As(err, &fault) || !strings.Contains(err.Error(), c.want) || plan.Len() > 0 {
 			t.Errorf("%q %v: %+v, %v", c.pattern, c.params, plan, err)
 		}
 	}
 	brackets := mustParse(t, "version: 1\nentities: {p: {keys: [\"shop[eu]:{id}\"]}}\n")
-	if _, err := brackets.Expand(Row{Entity: PatternEntity, ID: `shop\[eu\]:*`}, nil); err == nil || !strings.Contains(err.Error(), "matches all keys") {
+	if _, err := brackets.Expand(invalidation.Row{Entity: invalidation.PatternEntity, ID: `shop\[eu\]:*`}, nil); err == nil || !strings.Contains(err.Error(), "matches all keys") {
 		t.Errorf("escaped: %v", err)
 	}
 	one := mustParse(t, "version: 1\nentities: {p: {keys: [\"shop:prod:{id}\"]}}\n")
-	if _, err := one.Expand(Row{Entity: PatternEntity, ID: `shop:prod:\*`}, nil); err != nil {
+	if _, err := one.Expand(invalidation.Row{Entity: invalidation.PatternEntity, ID: `shop:prod:\*`}, nil); err != nil {
 		t.Errorf("one literal key: %v", err)
 	}
-	nested, err := ParseParams([]byte(`{"everything": {"a": true}}`))
+	nested, err := invalidation.ParseParams([]byte(`{"everything": {"a": true}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := m.Expand(Row{Entity: PatternEntity, ID: "*", Params: nested}, nil); err == nil || !strings.HasPrefix(err.Error(), `bad_parameter "everything"`) {
+	if _, err := m.Expand(invalidation.Row{Entity: invalidation.PatternEntity, ID: "*", Params: nested}, nil); err == nil || !strings.HasPrefix(err.Error(), `bad_parameter "everything"`) {
 		t.Errorf("nested: %v", err)
 	}
 	// a map of tags alone has no key that the pattern must not match
 	tags := mustParse(t, "version: 1\nentities: {p: {tags: [\"p-{id}\"]}}\n")
-	if _, err := tags.Expand(Row{Entity: PatternEntity, ID: "anything*"}, nil); err != nil {
+	if _, err := tags.Expand(invalidation.Row{Entity: invalidation.PatternEntity, ID: "anything*"}, nil); err != nil {
 		t.Error(err)
 	}
 }
@@ -99,11 +103,11 @@ func TestPatternEntity(t *testing.T) {
 func TestReservedRowsSpareOwnNames(t *testing.T) {
 	t.Parallel()
 	m := shipped(t)
-	everything := Params{{Name: EverythingParam, Values: []string{"true"}}}
-	for _, row := range []Row{
-		{Entity: KeyEntity, ID: "unstale:alive"}, {Entity: KeyEntity, ID: "lock:hold:{a}"}, {Entity: KeyEntity, ID: "lock:fill:a"},
-		{Entity: PatternEntity, ID: "unstale:*"}, {Entity: PatternEntity, ID: "unstale:set:*", Params: everything},
-		{Entity: PatternEntity, ID: "lock:hold:*"}, {Entity: PatternEntity, ID: `unstale\:?*`},
+	everything := invalidation.Params{{Name: invalidation.EverythingParam, Values: []string{"true"}}}
+	for _, row := range []invalidation.Row{
+		{Entity: invalidation.KeyEntity, ID: "unstale:alive"}, {Entity: invalidation.KeyEntity, ID: "lock:hold:{a}"}, {Entity: invalidation.KeyEntity, ID: "lock:fill:a"},
+		{Entity: invalidation.PatternEntity, ID: "unstale:*"}, {Entity: invalidation.PatternEntity, ID: "unstale:set:*", Params: everything},
+		{Entity: invalidation.PatternEntity, ID: "lock:hold:*"}, {Entity: invalidation.PatternEntity, ID: `unstale\:?*`},
 	} {
 		if plan, err := m.Expand(row, nil); err == nil || !strings.Contains(err.Error(), "unstale's own") || plan.Len() > 0 {
 			t.Errorf("%+v: %+v, %v", row, plan, err)
@@ -116,19 +120,19 @@ func TestReservedIsNotListed(t *testing.T) {
 	t.Parallel()
 	m := shipped(t)
 	for _, name := range m.Entities() {
-		if IsReserved(name) {
+		if invalidation.IsReserved(name) {
 			t.Errorf("%s is listed", name)
 		}
 	}
 	for _, n := range m.Names() {
-		if IsReserved(n.Entity) {
+		if invalidation.IsReserved(n.Entity) {
 			t.Errorf("%+v is listed", n)
 		}
 	}
 	if found, _ := m.Origins("zahraah:prod:product:1", 100); len(found) != 3 {
 		t.Errorf("%+v", found)
 	}
-	for _, name := range []string{KeyEntity, PatternEntity} {
+	for _, name := range []string{invalidation.KeyEntity, invalidation.PatternEntity} {
 		if d, known := m.Describe(name); !known || d.Entity != name {
 			t.Errorf("%s: %+v", name, d)
 		}

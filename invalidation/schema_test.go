@@ -1,4 +1,4 @@
-package invalidation
+package invalidation_test
 
 import (
 	"bytes"
@@ -7,12 +7,13 @@ import (
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/unstale/unstale/invalidation"
 	"go.yaml.in/yaml/v3"
 )
 
 func compiledSchema(t *testing.T) *jsonschema.Schema {
 	t.Helper()
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(Schema()))
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(invalidation.Schema()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,8 +104,8 @@ func TestSchemaRefuses(t *testing.T) {
 
 func TestSchemaIsACopy(t *testing.T) {
 	t.Parallel()
-	Schema()[0] = 'x'
-	if Schema()[0] != '{' {
+	invalidation.Schema()[0] = 'x'
+	if invalidation.Schema()[0] != '{' {
 		t.Error("a caller can change the schema")
 	}
 }

@@ -193,10 +193,10 @@ func product(a, b, limit int) int {
 	return a * b
 }
 
-// walk calls visit with the scope of an entity, and then with those of all that it expands as, each
-// before its own. A scope is another one's when visit has returned: a row may have a hundred
+// eachScope calls visit with the scope of an entity, and then with those of all that it expands as,
+// each before its own. A scope is another one's when visit has returned: a row may have a hundred
 // thousand of them.
-func (x *expansion) walk(e *entity, visit func(*scope) error) error {
+func (x *expansion) eachScope(e *entity, visit func(*scope) error) error {
 	x.spent, x.dropped = spending{}, 0
 	return x.step(x.take(e, x.row.ID), visit)
 }
@@ -213,7 +213,7 @@ func (x *expansion) step(f *scope, visit func(*scope) error) error {
 	for i := range e.as {
 		ids, err := x.ids(f, &e.as[i])
 		if err == errPending {
-			x.foresee(e.as[i].target, visit)
+			x.planAhead(e.as[i].target, visit)
 			continue
 		}
 		if err != nil {
@@ -228,10 +228,10 @@ func (x *expansion) step(f *scope, visit func(*scope) error) error {
 	return nil
 }
 
-// foresee visits an entity whose IDs are not known yet, once, for the questions that do not depend
-// on them: they are asked with the others of their rank. Its cost and its errors count when the IDs
-// are known, if there are any.
-func (x *expansion) foresee(e *entity, visit func(*scope) error) {
+// planAhead visits an entity whose IDs are not known yet, once, for the questions that do not
+// depend on them: they are asked with the others of their rank. Its cost and its errors count when
+// the IDs are known, if there are any.
+func (x *expansion) planAhead(e *entity, visit func(*scope) error) {
 	all := x.asks
 	if !e.asks || all.foreseen[e] {
 		return

@@ -1,10 +1,10 @@
-package invalidation
+package invalidation_test
 
 import (
 	"strings"
 	"testing"
 
-	"github.com/unstale/unstale/internal/sqltext"
+	"github.com/unstale/unstale/invalidation"
 )
 
 func TestSQLAccepted(t *testing.T) {
@@ -28,7 +28,7 @@ func TestSQLAccepted(t *testing.T) {
 		"with recursive u (a, b, c) as (SELECT a, b, 1 FROM t WHERE a IN (?) UNION ALL SELECT u.a, t.b, c + 1 FROM u JOIN t ON t.a = u.b), v AS (SELECT 1) SELECT a, b FROM u": 1,
 		"SELECT a, \"b`c'd\", 'é' FROM é WHERE (a, x) IN (?) # the end, with no line":                                                                                          2,
 	} {
-		if faults, batch := sqlFaults(sql, by, 1); len(faults)+len(batch) > 0 {
+		if faults, batch := invalidation.SQLFaults(sql, by, 1); len(faults)+len(batch) > 0 {
 			t.Errorf("%s: %v %v", sql, faults, batch)
 		}
 	}
@@ -45,7 +45,7 @@ func TestSQLRefused(t *testing.T) {
 		"WITH u AS (SELECT a, b FROM t WHERE a IN (?)) SELECT * FROM u", "WITH", "WITH u AS (SELECT a, b FROM t WHERE a IN (?))", "UPDATE t SELECT a, b FROM t WHERE a IN (?)",
 		"WITH u AS (SELECT a FROM t WHERE a IN (?)) UPDATE t SET b = (SELECT a, b FROM t) SELECT a, b FROM t", "-- SELECT a, b FROM t WHERE a IN (?)",
 	} {
-		if faults, _ := sqlFaults(sql, 1, 1); len(faults) == 0 {
+		if faults, _ := invalidation.SQLFaults(sql, 1, 1); len(faults) == 0 {
 			t.Errorf("%s: accepted", sql)
 		}
 	}
@@ -93,10 +93,10 @@ func TestSQLForSeveralIDs(t *testing.T) {
 		"SELECT a, maximum(b) FROM t WHERE a IN (?) AND t.max > 1 AND s.max(b) > 1":                             "",
 		"SELECT a, b FROM t WHERE a IN (?) AND b = (SELECT COUNT(*) FROM u)":                                    "",
 	} {
-		_, batch := sqlFaults(sql, 2, 1)
+		_, batch := invalidation.SQLFaults(sql, 2, 1)
 		got := ""
 		if len(batch) > 0 {
-			got = strings.Fields(batch[0].text)[0]
+			got = strings.Fields(batch[0])[0]
 		}
 		if got != want || len(batch) > 1 {
 			t.Errorf("%s: got %q, wanted %q: %v", sql, got, want, batch)
@@ -115,7 +115,7 @@ func TestNamesInSQL(t *testing.T) {
 		"SELECT a, '{id' FROM t WHERE b = 'id}' AND c = '{1a}'":                "",
 		"{ id": "", "{": "", "}": "", "{}": "",
 	} {
-		if got := strings.Join(namesInSQL(sql), " "); got != want {
+		if got := strings.Join(invalidation.NamesInSQL(sql), " "); got != want {
 			t.Errorf("%s: got %q, wanted %q", sql, got, want)
 		}
 	}
@@ -130,14 +130,14 @@ func FuzzSQL(f *testing.F) {
 		f.Add(sql)
 	}
 	f.Fuzz(func(t *testing.T, sql string) {
-		_, _ = sqlFaults(sql, 1, 1)
-		for _, fault := range batchFaults(sqltext.Tokens(sql)) {
-			if !strings.Contains(strings.ToUpper(sql), fault.text) {
+		_, _ = invalidation.SQLFaults(sql, 1, 1)
+		for _, fault := range invalidation.BatchFaults(sql) {
+			if !strings.Contains(strings.ToUpper(sql), fault) {
 				t.Errorf("%q: %v", sql, fault)
 			}
 		}
-		for _, name := range namesInSQL(sql) {
-			if !isName(name) || !strings.Contains(sql, name) {
+		for _, name := range invalidation.NamesInSQL(sql) {
+			if !invalidation.IsName(name) || !strings.Contains(sql, name) {
 				t.Errorf("%q: %q", sql, name)
 			}
 		}

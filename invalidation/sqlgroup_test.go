@@ -1,10 +1,11 @@
-package invalidation
+package invalidation_test
 
 import (
 	"strings"
 	"testing"
 
 	"github.com/unstale/unstale/internal/sqltext"
+	"github.com/unstale/unstale/invalidation"
 )
 
 // A lookup is asked for several IDs together only if its GROUP BY and windows keep the rows of each
@@ -47,7 +48,7 @@ func TestSQLThatKeepsIDsApart(t *testing.T) {
 		"WITH u (a, b) AS (SELECT a, b FROM t WHERE a IN (?)) SELECT x.a, x.b FROM u x, `U` y WHERE x.b > y.b":                                                                 "u is read more than once",
 		"SELECT a, b FROM t WHERE a IN (?) UNION SELECT MIN(a), b FROM u GROUP BY b":                                                                                           "MIN(a)",
 	} {
-		got := togetherFault(sqltext.Tokens(sql), 1)
+		got := invalidation.TogetherFault(sqltext.Tokens(sql), 1)
 		if (got == "") != (want == "") || want != "" && !strings.Contains(got, want) {
 			t.Errorf("%s: %q, wanted %q", sql, got, want)
 		}
@@ -59,7 +60,7 @@ func TestSQLThatKeepsIDsApart(t *testing.T) {
 		"SELECT a, b, c FROM (SELECT a, MAX(b) b, c FROM t WHERE (t.a, t.b) IN (?) GROUP BY t.a, t.c) x":        false,
 		"SELECT a, b, SUM(c) OVER (PARTITION BY a, b), SUM(d) OVER (PARTITION BY a) FROM t WHERE (a, b) IN (?)": false,
 	} {
-		if got := togetherFault(sqltext.Tokens(sql), 2); (got == "") != ok {
+		if got := invalidation.TogetherFault(sqltext.Tokens(sql), 2); (got == "") != ok {
 			t.Errorf("%s: %q", sql, got)
 		}
 	}

@@ -1,9 +1,11 @@
-package invalidation
+package invalidation_test
 
 import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/unstale/unstale/invalidation"
 )
 
 // One file for each kind of advice.
@@ -13,7 +15,7 @@ func TestWarnings(t *testing.T) {
 		t.Run(strings.TrimSuffix(filepath.Base(f.path), ".txtar"), func(t *testing.T) {
 			t.Parallel()
 			src, _ := f.section("map.yaml")
-			f.compare(t, Faults(mustParse(t, src).Warnings()).Error())
+			f.compare(t, invalidation.Faults(mustParse(t, src).Warnings()).Error())
 		})
 	}
 }

@@ -1,10 +1,12 @@
-package invalidation
+package invalidation_test
 
 import (
 	"errors"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/unstale/unstale/invalidation"
 )
 
 const failedLookupMap = `
@@ -34,7 +36,7 @@ entities:
 // nor an absent optional name: its values make nothing.
 func TestExpandWithoutLookups(t *testing.T) {
 	t.Parallel()
-	m, err := Parse("map.yaml", []byte(failedLookupMap), nil)
+	m, err := invalidation.Parse("map.yaml", []byte(failedLookupMap), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,12 +48,12 @@ func TestExpandWithoutLookups(t *testing.T) {
 		{`{"category": []}`, "p:7 shop:7 list:all:* set:7"},
 		{`{"shop": "s", "lang": "l"}`, "p:7 p:7:s:l shop:7 list:all:* set:7"},
 	} {
-		m.limits.KeysPerRow = 20
-		given, err := ParseParams([]byte(c.params))
+		m.SetKeysPerRow(20)
+		given, err := invalidation.ParseParams([]byte(c.params))
 		if err != nil {
 			t.Fatal(err)
 		}
-		row := Row{Entity: "product", ID: "7", Params: given}
+		row := invalidation.Row{Entity: "product", ID: "7", Params: given}
 		plan, err := m.ExpandWithoutLookups(row)
 		if err != nil {
 			t.Fatal(c.params, err)
@@ -66,13 +68,13 @@ func TestExpandWithoutLookups(t *testing.T) {
 		if needs, err := m.Needs(row, nil); err != nil || len(needs) == 0 {
 			t.Errorf("%s: needs %v, %v", c.params, needs, err)
 		}
-		m.limits.KeysPerRow = 3
-		var fault *RowError
-		if _, err := m.ExpandWithoutLookups(row); !errors.As(err, &fault) || fault.Reason != TooManyKeys {
+		m.SetKeysPerRow(3)
+		var fault *invalidation.RowError
+		if _, err := m.ExpandWithoutLookups(row); !errors.As(err, &fault) || fault.Reason != invalidation.TooManyKeys {
 			t.Errorf("%s: beyond the limit: %v", c.params, err)
 		}
 	}
-	if _, err := m.ExpandWithoutLookups(Row{Entity: "none", ID: "7"}); err == nil {
+	if _, err := m.ExpandWithoutLookups(invalidation.Row{Entity: "none", ID: "7"}); err == nil {
 		t.Error("an unknown entity is expanded")
 	}
 }

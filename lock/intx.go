@@ -56,7 +56,7 @@ func (all locks) inTx(ctx context.Context, db Pool, fn func(tx *sql.Tx) error) e
 	}
 	defer all.exit()
 	all.record(noCommit) // also for a panic of fn
-	err := all.run(ctx, db, fn)
+	err := all.runTx(ctx, db, fn)
 	switch {
 	case err == nil:
 		all.record(committed)
@@ -86,8 +86,8 @@ func (all locks) exit() {
 	}
 }
 
-// run implements inTx without a record of its outcome.
-func (all locks) run(ctx context.Context, db Pool, fn func(tx *sql.Tx) error) error {
+// runTx implements inTx without a record of its outcome.
+func (all locks) runTx(ctx context.Context, db Pool, fn func(tx *sql.Tx) error) error {
 	if err := all.ready(); err != nil {
 		return err
 	}

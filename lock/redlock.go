@@ -175,7 +175,7 @@ func (s *redlockService) Release(ctx context.Context, c locking.Claim) (bool, er
 	if slices.ContainsFunc(got.replies, func(r reply) bool { return r.waited }) {
 		select {
 		case first := <-woken:
-			s.yields.note(c.Name, first)
+			s.yields.updateTurn(c.Name, first)
 		case <-ctx.Done():
 		}
 	}
@@ -192,8 +192,8 @@ type yields struct {
 	until map[string]time.Duration
 }
 
-// note records whether others may acquire a lock before this process.
-func (y *yields) note(name string, first bool) {
+// updateTurn records whether others may acquire a lock before this process.
+func (y *yields) updateTurn(name string, first bool) {
 	now := locking.Now()
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -463,7 +463,7 @@ func (s *redlockService) ask(ctx context.Context, p poll) *count {
 			limited, cancel := s.limit(ctx)
 			defer cancel()
 			r := p.question(limited, n)
-			s.note(r)
+			s.markSilent(r)
 			replies <- r
 			if p.after != nil {
 				p.after(r)
@@ -514,8 +514,8 @@ func (s *redlockService) beside(f func()) {
 	}
 }
 
-// note remembers whether an instance answers.
-func (s *redlockService) note(r reply) {
+// markSilent remembers whether an instance answers.
+func (s *redlockService) markSilent(r reply) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.silent[r.from] = r.err != nil && !errors.Is(r.err, errTwin)

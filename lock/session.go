@@ -69,7 +69,7 @@ type lender struct{ session *session }
 // Connect implements driver.Connector.
 func (l lender) Connect(context.Context) (driver.Conn, error) {
 	if l.session.lent.Swap(true) {
-		return nil, l.session.note(errEnded)
+		return nil, l.session.keepFirst(errEnded)
 	}
 	return l.session, nil
 }
@@ -84,9 +84,9 @@ func (s *session) failure() error {
 	return s.failed
 }
 
-// note keeps the first error, and returns err as it is. The end of rows is none, nor a driver's
-// word that it takes a statement in another way.
-func (s *session) note(err error) error {
+// keepFirst keeps the first error, and returns err as it is. The end of rows is none, nor a
+// driver's word that it takes a statement in another way.
+func (s *session) keepFirst(err error) error {
 	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, driver.ErrSkip) {
 		return err
 	}
@@ -110,7 +110,7 @@ func (s *session) admit(ctx context.Context, query string) error {
 	if lasts {
 		s.changed.Store(true)
 	}
-	return s.note(err)
+	return s.keepFirst(err)
 }
 
 // Close implements driver.Conn. The pool calls it once, after the transaction and its prepared
@@ -136,7 +136,7 @@ func (s *session) Begin() (driver.Tx, error) {
 func (s *session) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
 	tx, err := s.conn.BeginTx(ctx, opts)
 	if err != nil {
-		return nil, s.note(err)
+		return nil, s.keepFirst(err)
 	}
 	s.open.Store(true)
 	return &transaction{tx, s}, nil
@@ -148,7 +148,7 @@ func (s *session) ExecContext(ctx context.Context, query string, args []driver.N
 		return nil, err
 	}
 	result, err := s.conn.ExecContext(ctx, query, args)
-	return result, s.note(err)
+	return result, s.keepFirst(err)
 }
 
 // QueryContext implements driver.QueryerContext.
@@ -158,7 +158,7 @@ func (s *session) QueryContext(ctx context.Context, query string, args []driver.
 	}
 	rows, err := s.conn.QueryContext(ctx, query, args)
 	if err != nil {
-		return nil, s.note(err)
+		return nil, s.keepFirst(err)
 	}
 	return s.watch(rows), nil
 }
@@ -175,7 +175,7 @@ func (s *session) PrepareContext(ctx context.Context, query string) (driver.Stmt
 	}
 	prepared, err := s.conn.PrepareContext(ctx, query)
 	if err != nil {
-		return nil, s.note(err)
+		return nil, s.keepFirst(err)
 	}
 	return &statement{prepared, s}, nil
 }
@@ -202,7 +202,7 @@ type transaction struct {
 func (t *transaction) Commit() error {
 	if !t.session.commits.Load() {
 		_ = t.ended(t.Tx.Rollback()) // fn sees it as rolled back
-		return asBroken(t.session.note(errors.New("Commit was called: InTx commits when its function returns nil")))
+		return asBroken(t.session.keepFirst(errors.New("Commit was called: InTx commits when its function returns nil")))
 	}
 	t.session.committing.Store(true)
 	return t.ended(t.Tx.Commit())
@@ -210,7 +210,7 @@ func (t *transaction) Commit() error {
 
 // Rollback implements driver.Tx.
 func (t *transaction) Rollback() error {
-	_ = t.session.note(errors.New("Rollback was called, or its context has ended"))
+	_ = t.session.keepFirst(errors.New("Rollback was called, or its context has ended"))
 	return t.ended(t.Tx.Rollback())
 }
 
@@ -233,10 +233,10 @@ func (p *statement) ExecContext(ctx context.Context, args []driver.NamedValue) (
 	}
 	stmt, ok := p.Stmt.(driver.StmtExecContext)
 	if !ok {
-		return nil, p.session.note(errNoContext)
+		return nil, p.session.keepFirst(errNoContext)
 	}
 	result, err := stmt.ExecContext(ctx, args)
-	return result, p.session.note(err)
+	return result, p.session.keepFirst(err)
 }
 
 // QueryContext implements driver.StmtQueryContext.
@@ -246,11 +246,11 @@ func (p *statement) QueryContext(ctx context.Context, args []driver.NamedValue) 
 	}
 	stmt, ok := p.Stmt.(driver.StmtQueryContext)
 	if !ok {
-		return nil, p.session.note(errNoContext)
+		return nil, p.session.keepFirst(errNoContext)
 	}
 	rows, err := stmt.QueryContext(ctx, args)
 	if err != nil {
-		return nil, p.session.note(err)
+		return nil, p.session.keepFirst(err)
 	}
 	return p.session.watch(rows), nil
 }
@@ -269,10 +269,10 @@ type rows struct {
 func (s *session) watch(r driver.Rows) driver.Rows { return &rows{r, s} }
 
 // Next implements driver.Rows.
-func (r *rows) Next(dest []driver.Value) error { return r.session.note(r.Rows.Next(dest)) }
+func (r *rows) Next(dest []driver.Value) error { return r.session.keepFirst(r.Rows.Next(dest)) }
 
 // Close implements driver.Rows. It reads the remaining rows, since one of them may be an error.
-func (r *rows) Close() error { return r.session.note(r.Rows.Close()) }
+func (r *rows) Close() error { return r.session.keepFirst(r.Rows.Close()) }
 
 // HasNextResultSet implements driver.RowsNextResultSet.
 func (r *rows) HasNextResultSet() bool {
@@ -283,7 +283,7 @@ func (r *rows) HasNextResultSet() bool {
 // NextResultSet implements driver.RowsNextResultSet.
 func (r *rows) NextResultSet() error {
 	if more, ok := r.Rows.(driver.RowsNextResultSet); ok {
-		return r.session.note(more.NextResultSet())
+		return r.session.keepFirst(more.NextResultSet())
 	}
 	return io.EOF
 }

@@ -238,13 +238,13 @@ func (r *redialer) connect(ctx context.Context, network, addr string) (net.Conn,
 		return conn, nil
 	}
 	if !errors.Is(ctx.Err(), context.Canceled) { // a caller that leaves says nothing about the server
-		r.note(addr, before.times, err)
+		r.countFailure(addr, before.times, err)
 	}
 	return redisclient.FailedConn{Err: err}, nil
 }
 
-// note records a failure. Dials that fail together count once.
-func (r *redialer) note(addr string, before int, err error) {
+// countFailure records a failure. Dials that fail together count once.
+func (r *redialer) countFailure(addr string, before int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.failed[addr].times == before {

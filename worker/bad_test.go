@@ -263,7 +263,7 @@ func TestNullAsATrace(t *testing.T) {
 	if total := r.drain(t); total.Unlinked != 2 || len(w.left()) != 0 || w.count("cache_outbox") != 0 || w.count("cache_outbox_delayed") != 1 {
 		t.Errorf("%+v, left %q", total, w.left())
 	}
-	if letters, err := store.NewOrders(r.store.Sessions).DeadLetters(t.Context(), store.DeadQuery{}, 10); err != nil || len(letters) != 1 || letters[0].EntityID != "9" || letters[0].Trace != "" {
+	if letters, err := store.NewActions(r.store.Sessions).DeadLetters(t.Context(), store.DeadQuery{}, 10); err != nil || len(letters) != 1 || letters[0].EntityID != "9" || letters[0].Trace != "" {
 		t.Errorf("%+v, %v", letters, err)
 	}
 }

@@ -15,11 +15,11 @@ import (
 	"github.com/unstale/unstale/invalidation"
 )
 
-// A databaseBoard publishes in Redis which database the worker serves. Safe for concurrent use,
+// A databaseStatus publishes in Redis which database the worker serves. Safe for concurrent use,
 // except run.
-type databaseBoard struct {
+type databaseStatus struct {
 	*base
-	board    *keyspace.Board                  // nil where the worker publishes no state
+	hashes   *keyspace.StatusHashes           // nil where the worker publishes no state
 	namesCut atomic.Pointer[invalidation.Map] // whose names were last cut
 
 	settled  chan []store.Mark // batches of this worker
@@ -33,8 +33,8 @@ type databaseBoard struct {
 const maxSettled = 10_000
 
 // journaled records batches that the worker has settled, for the next attempt.
-func (d *databaseBoard) journaled(batches []store.Mark) {
-	if d.board == nil { // no attempt takes them
+func (d *databaseStatus) journaled(batches []store.Mark) {
+	if d.hashes == nil { // no attempt takes them
 		return
 	}
 	select {
@@ -43,10 +43,10 @@ func (d *databaseBoard) journaled(batches []store.Mark) {
 	}
 }
 
-// run publishes in Redis, every five seconds until ctx ends, which database the worker
+// publishDatabase publishes in Redis, every five seconds until ctx ends, which database the worker
 // serves, and reports conflicts with others. redisStatus reports missing ACL permissions.
-func (d *databaseBoard) run(ctx context.Context) {
-	if d.board == nil {
+func (d *databaseStatus) publishDatabase(ctx context.Context) {
+	if d.hashes == nil {
 		d.State.Progress.SetOthers(nil)
 		return
 	}
@@ -74,8 +74,8 @@ func (d *databaseBoard) run(ctx context.Context) {
 // far, or that was unavailable. The batches that other workers have published may have been by a
 // version without sums: they reveal a restore only before the worker settles more batches. run
 // retries and reports conflicts.
-func (d *databaseBoard) first(ctx context.Context) {
-	if d.board == nil {
+func (d *databaseStatus) first(ctx context.Context) {
+	if d.hashes == nil {
 		return
 	}
 	if _, err := d.attempt(ctx); err != nil {
@@ -83,7 +83,7 @@ func (d *databaseBoard) first(ctx context.Context) {
 	}
 }
 
-func (d *databaseBoard) attempt(ctx context.Context) ([]store.Conflict, error) {
+func (d *databaseStatus) attempt(ctx context.Context) ([]store.Conflict, error) {
 	d.attempts.Lock()
 	defer d.attempts.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, 2*boardLimit)
@@ -102,7 +102,7 @@ func (d *databaseBoard) attempt(ctx context.Context) ([]store.Conflict, error) {
 	}
 	var newest store.Mark
 	database := status.Database{Source: source, Server: place.Server, Schema: place.Schema, Names: d.names(d.maps.Map())}
-	list, others, err := status.PostDatabase(ctx, d.board, database, d.served, func(ctx context.Context, published store.Mark) (lost uint64, _ store.Mark, err error) {
+	list, others, err := status.PostDatabase(ctx, d.hashes, database, d.served, func(ctx context.Context, published store.Mark) (lost uint64, _ store.Mark, err error) {
 		lost, newest, err = store.Lost(ctx, db, append(d.known, published))
 		return lost, newest, err
 	})
@@ -121,7 +121,7 @@ func (d *databaseBoard) attempt(ctx context.Context) ([]store.Conflict, error) {
 const maxNames = 1000
 
 // names returns the globs of a map, each once, and logs once per map that there are too many.
-func (d *databaseBoard) names(m *invalidation.Map) (list []string) {
+func (d *databaseStatus) names(m *invalidation.Map) (list []string) {
 	for _, n := range m.Names() {
 		list = append(list, n.Glob)
 	}
@@ -138,7 +138,7 @@ func (d *databaseBoard) names(m *invalidation.Map) (list []string) {
 }
 
 // reportConflicts sets the gauge, and reports in the log what has changed.
-func (d *databaseBoard) reportConflicts(before, now []store.Conflict) {
+func (d *databaseStatus) reportConflicts(before, now []store.Conflict) {
 	d.metrics.observeConflicts(now)
 	for _, c := range now {
 		if !slices.Contains(before, c) {

@@ -39,7 +39,7 @@ type engine struct {
 	prover   prover
 	presence presence
 	status   redisStatus
-	database databaseBoard
+	database databaseStatus
 
 	failed    *rowLogs
 	vanished  *vanished
@@ -48,7 +48,7 @@ type engine struct {
 	counting  counting
 }
 
-func newEngine(cfg Config, s *store.Store, redis maintenance.Redis, board *keyspace.Board, maps *mapFile, m *metrics, state *maintenance.State) *engine {
+func newEngine(cfg Config, s *store.Store, redis maintenance.Redis, board *keyspace.StatusHashes, maps *mapFile, m *metrics, state *maintenance.State) *engine {
 	warnDeprecated(cfg.Logger, maps.Map())
 	state.Begin()
 	e := &engine{failed: newRowLogs(cfg.Logger), vanished: newVanished(cfg.Logger, &m.maps)}
@@ -73,8 +73,8 @@ func newEngine(cfg Config, s *store.Store, redis maintenance.Redis, board *keysp
 	e.heart = maintenance.NewHeartbeatSender(b.Deps, cfg.IdleInterval, m.heartbeats, m.heartbeat)
 	e.shadows = maintenance.NewShadowChecker(b.Deps, cfg.JournalRetention, shadowMetrics{spots})
 	e.prover = newProver(b, heavy)
-	e.presence.record, e.status.record, e.status.board = own, own, board
-	e.database = databaseBoard{base: b, board: board, settled: make(chan []store.Mark, maxSettled)}
+	e.presence.record, e.status.record, e.status.hashes = own, own, board
+	e.database = databaseStatus{base: b, hashes: board, settled: make(chan []store.Mark, maxSettled)}
 	batches := &runner{
 		base: b, limit: limit, deprecated: refuse, known: &knownEntities{base: b}, spots: e.spots, seen: seen,
 		failed: e.failed, vanished: e.vanished, database: &e.database,
@@ -93,12 +93,12 @@ func (e *engine) jobs() []cronJob {
 	return []cronJob{
 		{e.cfg.GaugeSchedule, false, e.gauges.read},
 		{e.cfg.RetentionSchedule, true, old.expireJournal},
-		{summarySchedule, true, e.summaries.run},
-		{clockSchedule, true, clock.run},
+		{summarySchedule, true, e.summaries.summarize},
+		{clockSchedule, true, clock.advanceRetries},
 		{e.cfg.RetentionSchedule, true, old.forgetWorkers},
 		{e.cfg.RetentionSchedule, true, old.trimStale},
-		{e.cfg.RetentionSchedule, true, locks.run},
-		{foldSchedule, true, e.counting.run},
+		{e.cfg.RetentionSchedule, true, locks.expireLocks},
+		{foldSchedule, true, e.counting.foldCounts},
 		{seenSchedule, true, e.counting.writeSeen},
 	}
 }
@@ -114,11 +114,11 @@ func (e *engine) run(ctx context.Context) error {
 	}
 	defer e.heart.Goodbye(ctx)
 	tasks := []func(context.Context){
-		e.loop.run, e.sweeper.Run, e.prover.run, e.spots.Run, e.heart.Run, e.shadows.Run,
-		e.presence.run, e.status.run, e.database.run, (&mapWatch{&e.base}).run,
+		e.loop.run, e.sweeper.Run, e.prover.watchRows, e.spots.Run, e.heart.Run, e.shadows.Run,
+		e.presence.writeRecords, e.status.publishStatus, e.database.publishDatabase, (&mapWatch{&e.base}).watchFile,
 	}
 	if e.cfg.WakeChannel != noWake {
-		tasks = append(tasks, (&wakeListener{&e.base}).run)
+		tasks = append(tasks, (&wakeListener{&e.base}).wakeOnMessages)
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	for _, run := range tasks {

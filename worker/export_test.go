@@ -79,6 +79,7 @@ func (w *engine) Metrics() *metrics                             { return w.metri
 // A health is the state of a worker, and its HTTP handler.
 type health struct{ *maintenance.State }
 
+func (h health) Ready() error          { return ready(h.State) }
 func (h health) Handler() http.Handler { return healthHandler(h.State) }
 
 func (m *metrics) Handler() http.Handler {
@@ -89,7 +90,7 @@ func (m *metrics) Handler() http.Handler {
 func (w *engine) MapWarning() string { return w.status.deprecated.warning() }
 
 // Fold runs the cron job.
-func (w *engine) Fold(ctx context.Context) { w.counting.run(ctx) }
+func (w *engine) Fold(ctx context.Context) { w.counting.foldCounts(ctx) }
 
 // Thaw forgets the other workers, as if the process had been frozen for longer than a worker without
 // a new record lives. An exchange that is under way ends first: it would forget the thaw.

@@ -28,7 +28,7 @@ type failover struct {
 	replica *testenv.Replica // nil in a cluster
 	link    *servers.Link
 	source  string
-	board   *keyspace.Board
+	board   *keyspace.StatusHashes
 	log     logBuffer
 }
 
@@ -57,7 +57,7 @@ func (p *failover) create() {
 	if p.source, err = outbox.Source(p.t.Context(), p.db); err != nil {
 		p.t.Fatal(err)
 	}
-	p.board = p.keyspace(5 * time.Second).Board
+	p.board = p.keyspace(5 * time.Second).StatusHashes
 }
 
 func (p *failover) open(server *servers.MySQL, database string) *sql.DB {
@@ -279,7 +279,7 @@ func newSingle(t *testing.T) *failover {
 	if p.source, err = outbox.Source(t.Context(), p.db); err != nil {
 		t.Fatal(err)
 	}
-	p.board = p.keyspace(5 * time.Second).Board
+	p.board = p.keyspace(5 * time.Second).StatusHashes
 	return p
 }
 

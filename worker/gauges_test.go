@@ -24,7 +24,7 @@ func TestGaugesWithoutOneTable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)
 	r := w.worker(worker.Config{GaugeSchedule: "@every 1s"})
-	if err := r.store.Orders.As("me").Pause(t.Context(), store.AnyPause, "", 0); err != nil { // so that the row waits
+	if err := r.store.Actions.As("me").Pause(t.Context(), store.AnyPause, "", 0); err != nil { // so that the row waits
 		t.Fatal(err)
 	}
 	w.enqueue(things(1)...)

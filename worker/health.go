@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/unstale/unstale/internal/maintenance"
+	"github.com/unstale/unstale/internal/status"
 )
 
 // healthHandler serves the state of a worker over HTTP:
@@ -15,7 +16,7 @@ import (
 func healthHandler(s *maintenance.State) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", answer(s.Alive))
-	mux.HandleFunc("GET /readyz", answer(s.Ready))
+	mux.HandleFunc("GET /readyz", answer(func() error { return ready(s) }))
 	return mux
 }
 
@@ -25,14 +26,17 @@ func answer(check func() error) http.HandlerFunc {
 			OK    bool   `json:"ok"`
 			Error string `json:"error,omitempty"`
 		}{OK: true}
-		status := http.StatusOK
+		code := http.StatusOK
 		if err := check(); err != nil {
-			reply.OK, reply.Error, status = false, err.Error(), http.StatusServiceUnavailable
+			reply.OK, reply.Error, code = false, err.Error(), http.StatusServiceUnavailable
 		}
 		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(status)
+		w.WriteHeader(code)
 		e := json.NewEncoder(w)
 		e.SetEscapeHTML(false) // errors name rules such as &channel
 		_ = e.Encode(reply)    // the client is gone, or it has the answer
 	}
 }
+
+// ready returns why a worker does not work at the moment, or nil.
+func ready(s *maintenance.State) error { return status.NotReady(s.Note(), s.SweepError()) }

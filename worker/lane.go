@@ -105,7 +105,7 @@ func newLanes(r *runner, heavy *heavyRows) *lanes {
 
 // light processes one batch of the light rows of a lane.
 func (l *lanes) light(ctx context.Context, of *lane) (Result, error) {
-	return l.runner.run(ctx, turn{lane: of})
+	return l.runner.runBatch(ctx, turn{lane: of})
 }
 
 // heavyTurn processes one batch of the heavy rows that were set aside, if there are any and if it
@@ -128,7 +128,7 @@ func (l *lanes) heavyTurn(ctx context.Context, r *Result) error {
 	}
 	l.turns = [2]*lane{l.turns[1], l.turns[0]} // in turns
 	began := time.Now()
-	done, err := l.runner.run(ctx, turn{next, true})
+	done, err := l.runner.runBatch(ctx, turn{next, true})
 	l.fair.lightUntil = time.Now().Add(time.Since(began))
 	full := r.Full || l.nextHeavy() != nil
 	r.add(done)

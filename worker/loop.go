@@ -22,7 +22,7 @@ type loop struct {
 	lanes    *lanes
 	healer   *maintenance.Healer
 	sweeper  *maintenance.Sweeper
-	database *databaseBoard
+	database *databaseStatus
 }
 
 // run polls until ctx ends, at its pace. An outage is followed by a pause that a wake-up does not
@@ -62,7 +62,7 @@ func (l *loop) run(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case maintenance.IsLoss(err):
-			l.State.Pulse.Withhold(maintenance.ErrHealing)
+			l.State.Loop.Withhold(maintenance.ErrHealing)
 			l.State.Turn()
 			l.State.LogLoss(err)
 			l.healer.Lost()
@@ -71,7 +71,7 @@ func (l *loop) run(ctx context.Context) {
 			continue
 		case err != nil:
 			outages++
-			l.State.Pulse.Withhold(err)
+			l.State.Loop.Withhold(err)
 			l.State.Down(err)
 			timer.Reset(maintenance.Pause(err, outages))
 			continue
@@ -83,7 +83,7 @@ func (l *loop) run(ctx context.Context) {
 		case clock.unsure: // rows are processed, and only heartbeats wait for the healing
 			wait = min(wait, clock.rest)
 		default:
-			l.State.Pulse.Polled()
+			l.State.Loop.Polled()
 		}
 		l.State.Up(clock.paused)
 		timer.Reset(wait)
@@ -151,8 +151,8 @@ func (l *loop) step(ctx context.Context, next *clock) (Result, error) {
 		l.healer.Lost()
 		next.unsure = true
 	}
-	if next.unsure && !l.State.Pulse.Withholds(maintenance.ErrEmptied) {
-		l.State.Pulse.Withhold(maintenance.ErrHealing)
+	if next.unsure && !l.State.Loop.Withholds(maintenance.ErrEmptied) {
+		l.State.Loop.Withhold(maintenance.ErrHealing)
 	}
 	r, err := l.pollBatch(ctx, next.likely)
 	// as much time as for healing
@@ -225,13 +225,13 @@ func (l *loop) pollState(ctx context.Context, next *clock) (store.PollState, err
 	}
 	var p *store.Pause
 	if state.Paused && !next.paused { // who and why, for the log
-		if p, err = l.Store.Orders.Paused(looking); err != nil {
+		if p, err = l.Store.Actions.Paused(looking); err != nil {
 			return state, err
 		}
 	}
 	l.State.SetPaused(state.Paused, p)
 	if next.paused = state.Paused; next.paused {
-		l.State.Pulse.Withhold(maintenance.ErrPaused)
+		l.State.Loop.Withhold(maintenance.ErrPaused)
 	}
 	return state, nil
 }
@@ -277,7 +277,7 @@ func (l *loop) pollBatch(ctx context.Context, likely bool) (Result, error) {
 // drain processes what is there now, due rows included, and heals before that.
 func (l *loop) drain(ctx context.Context) (Result, error) {
 	var total Result
-	pause, err := l.Store.Orders.Paused(ctx)
+	pause, err := l.Store.Actions.Paused(ctx)
 	if err == nil {
 		_, err = l.Store.Queue.PollState(ctx) // for the database's clock
 	}
@@ -322,7 +322,7 @@ type clockBack struct {
 	pending bool
 }
 
-func (c *clockBack) run(ctx context.Context) {
+func (c *clockBack) advanceRetries(ctx context.Context) {
 	c.pending = c.Store.Queue.ClockSetBack() || c.pending
 	if !c.pending {
 		return
@@ -344,10 +344,10 @@ func (c *clockBack) run(ctx context.Context) {
 // A wakeListener receives wake-ups.
 type wakeListener struct{ *base }
 
-// run turns messages on the wake channel into polls. A message is only a hint that a transaction
-// has committed. Polling finds the commits of messages that are lost, or sent while Redis is
-// unavailable.
-func (l *wakeListener) run(ctx context.Context) {
+// wakeOnMessages turns messages on the wake channel into polls. A message is only a hint that a
+// transaction has committed. Polling finds the commits of messages that are lost, or sent while
+// Redis is unavailable.
+func (l *wakeListener) wakeOnMessages(ctx context.Context) {
 	l.Redis.Listen(ctx, l.cfg.WakeChannel, keyspace.Listener{
 		Heard: func() {
 			l.metrics.wakes.Inc()

@@ -131,9 +131,9 @@ const mapInterval = 2 * time.Second
 // A mapWatch keeps the map current.
 type mapWatch struct{ *base }
 
-// run keeps the map current until ctx ends. It logs changes and requested reloads. A map without a
-// file stays.
-func (w *mapWatch) run(ctx context.Context) {
+// watchFile keeps the map current until ctx ends. It logs changes and requested reloads. A map
+// without a file stays.
+func (w *mapWatch) watchFile(ctx context.Context) {
 	f, log := w.maps, w.Log
 	if f.path == "" {
 		return
@@ -257,9 +257,9 @@ type deprecated struct {
 	lookups map[string]error // by statement
 }
 
-// note records that MySQL refused a lookup, unless err is nil, and logs it once if the map does not
-// tell.
-func (d *deprecated) note(query string, err error) {
+// rememberRefusal records that MySQL refused a lookup, unless err is nil, and logs it once if the
+// map does not tell.
+func (d *deprecated) rememberRefusal(query string, err error) {
 	if err == nil {
 		return
 	}

@@ -109,7 +109,7 @@ func TestAPausedWorkerIsUp(t *testing.T) {
 	t.Parallel()
 	w, past := aWorldInTime(t)
 	r := w.worker(worker.Config{})
-	orders := r.store.Orders.As("me")
+	orders := r.store.Actions.As("me")
 	pause := func() {
 		t.Helper()
 		if err := orders.Pause(t.Context(), store.AnyPause, "", 0); err != nil {

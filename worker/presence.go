@@ -39,10 +39,10 @@ type presence struct {
 	refused bool      // MySQL refuses the notes, and the log has said so
 }
 
-// run writes the status record until ctx ends, for `unstale status`. It is a separate goroutine, to
-// report an outage of Redis or a stuck loop as well. A failed write is harmless: a worker without a
-// recent record counts as gone.
-func (p *presence) run(ctx context.Context) {
+// writeRecords writes the status record until ctx ends, for `unstale status`. It is a separate
+// goroutine, to report an outage of Redis or a stuck loop as well. A failed write is harmless: a
+// worker without a recent record counts as gone.
+func (p *presence) writeRecords(ctx context.Context) {
 	sleep.Every(ctx, presenceLook, func(ctx context.Context) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -66,7 +66,7 @@ func (p *presence) stopped(ctx context.Context) {
 	defer cancel()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_ = p.note(ctx, p.record.stopped()) // silence shows it too
+	_ = p.writeRecord(ctx, p.record.stopped()) // silence shows it too
 	p.recorded = false
 }
 
@@ -88,7 +88,7 @@ func (p *presence) agree(ctx context.Context) error {
 // exchange writes the record and then reads those of the others, in this order: of two workers that
 // start together, at least one sees the other before it publishes. The caller holds mu.
 func (p *presence) exchange(ctx context.Context, n store.WorkerNote) error {
-	began, err := time.Now(), p.note(ctx, n)
+	began, err := time.Now(), p.writeRecord(ctx, n)
 	if err == nil || session.IsRefusal(err) {
 		workers, unread := p.Store.Workers.Workers(ctx)
 		if err = errors.Join(unread, err); unread == nil {
@@ -103,8 +103,8 @@ func (p *presence) exchange(ctx context.Context, n store.WorkerNote) error {
 	return err
 }
 
-// note writes the record, if the worker has one. It logs once that MySQL refuses it.
-func (p *presence) note(ctx context.Context, n store.WorkerNote) error {
+// writeRecord writes the record, if the worker has one. It logs once that MySQL refuses it.
+func (p *presence) writeRecord(ctx context.Context, n store.WorkerNote) error {
 	if !p.recorded {
 		return nil
 	}
@@ -188,7 +188,7 @@ const (
 // It sends MySQL nothing, so it also reports a MySQL that hangs.
 type redisStatus struct {
 	*record
-	board *keyspace.Board // nil where the worker publishes no state
+	hashes *keyspace.StatusHashes // nil where the worker publishes no state
 
 	state  string // as last published
 	since  time.Time
@@ -205,10 +205,10 @@ type denial struct {
 	told   bool      // the log reports it
 }
 
-// run publishes once per second until ctx ends, and then that the worker has stopped. A
+// publishStatus publishes once per second until ctx ends, and then that the worker has stopped. A
 // failure harms no row: the loop reports outages, and the log reports missing ACL permissions once.
-func (s *redisStatus) run(ctx context.Context) {
-	if s.board == nil {
+func (s *redisStatus) publishStatus(ctx context.Context) {
+	if s.hashes == nil {
 		s.Lease.AnnouncedInHash(0, 0)
 		return
 	}
@@ -217,7 +217,7 @@ func (s *redisStatus) run(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWordLimit)
 	defer cancel()
 	// silence tells, too
-	_ = status.PostWorker(ctx, s.board, s.Source.Get(), s.note(s.record.stopped()))
+	_ = status.PostWorker(ctx, s.hashes, s.Source.Get(), s.completed(s.record.stopped()))
 }
 
 func (s *redisStatus) publish(ctx context.Context) {
@@ -246,7 +246,7 @@ func (s *redisStatus) try(ctx context.Context, r *denial, f func(context.Context
 		if !r.told {
 			r.told = true
 			s.Log.Warn("cannot publish worker state in redis; retrying every minute", "error", err, "effect", r.effect,
-				"cure", "ACL SETUSER the worker's user with "+keyspace.BoardRules)
+				"cure", "ACL SETUSER the worker's user with "+keyspace.StatusRules)
 		}
 	case err != nil:
 		s.Log.Debug("cannot publish worker state in redis", "error", err, "effect", r.effect)
@@ -258,7 +258,7 @@ func (s *redisStatus) tellAlive(ctx context.Context) error {
 	if source == "" { // MySQL has not told it
 		return nil
 	}
-	has, had, err := s.board.Alive(ctx, source, protocol.Alive{Epoch: s.Redis.Epoch(m.Channel()), Lease: m.Lease().Milliseconds(), Map: m.Version()})
+	has, had, err := s.hashes.Alive(ctx, source, protocol.Alive{Epoch: s.Redis.Epoch(m.Channel()), Lease: m.Lease().Milliseconds(), Map: m.Version()})
 	if err != nil {
 		has = maintenance.Unannounced
 	}
@@ -267,16 +267,16 @@ func (s *redisStatus) tellAlive(ctx context.Context) error {
 }
 
 func (s *redisStatus) tellStatus(ctx context.Context) error {
-	err := status.PostWorker(ctx, s.board, s.Source.Get(), s.note(s.record.now()))
+	err := status.PostWorker(ctx, s.hashes, s.Source.Get(), s.completed(s.record.now()))
 	if err == nil && time.Since(s.forgot) > forgetPeriod {
 		s.forgot = time.Now()
-		err = status.ForgetWorkers(ctx, s.board)
+		err = status.ForgetWorkers(ctx, s.hashes)
 	}
 	return err
 }
 
-// note completes what the worker is at.
-func (s *redisStatus) note(n store.WorkerNote) store.WorkerNote {
+// completed completes what the worker is at.
+func (s *redisStatus) completed(n store.WorkerNote) store.WorkerNote {
 	if n.State != s.state {
 		s.state, s.since = n.State, time.Now()
 	}

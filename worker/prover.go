@@ -51,8 +51,8 @@ func newProver(b *base, heavy *heavyRows) prover {
 	}
 }
 
-// run lists what waits until ctx ends.
-func (p *prover) run(ctx context.Context) { sleep.Repeat(ctx, p.step) }
+// watchRows lists what waits until ctx ends.
+func (p *prover) watchRows(ctx context.Context) { sleep.Repeat(ctx, p.step) }
 
 // step makes one listing, and returns the wait before the next one. The loop reports outages, so
 // errors only make the proof older.

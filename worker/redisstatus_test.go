@@ -65,7 +65,7 @@ func TestStateInRedis(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	board := w.keyspace(5 * time.Second).Board
+	board := w.keyspace(5 * time.Second).StatusHashes
 	noted := func() store.WorkerNote {
 		t.Helper()
 		list, err := status.Workers(t.Context(), board, source)
@@ -144,7 +144,7 @@ func TestStateInRedisWithoutHeartbeats(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			board := w.keyspace(5 * time.Second).Board
+			board := w.keyspace(5 * time.Second).StatusHashes
 			stop := w.runWith(c.cfg, w.url, &logBuffer{})
 			defer stop()
 			testenv.Eventually(t, "it publishes its status, its server and its database", func() bool {
@@ -166,7 +166,7 @@ func TestRestoredDatabaseThatWritesAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	board := w.keyspace(5 * time.Second).Board
+	board := w.keyspace(5 * time.Second).StatusHashes
 	w.enqueue(things(1)...)
 	stop := w.run(w.url, &logBuffer{})
 	testenv.Eventually(t, "the batch is published", func() bool {
@@ -200,7 +200,7 @@ func TestStateInRedisWithoutTheRules(t *testing.T) {
 	w.enqueue(things(1)...)
 	testenv.Eventually(t, "the row is settled", func() bool { return w.count("cache_outbox") == 0 && len(w.left()) == 0 })
 	text := log.String()
-	if strings.Count(text, "cannot publish worker state in redis") != 2 || !strings.Contains(text, keyspace.BoardRules) || !strings.Contains(text, "level=WARN") {
+	if strings.Count(text, "cannot publish worker state in redis") != 2 || !strings.Contains(text, keyspace.StatusRules) || !strings.Contains(text, "level=WARN") {
 		t.Error(text)
 	}
 	for _, effect := range []string{"readers cannot detect a wrong server or database", "status depends on mysql alone"} {

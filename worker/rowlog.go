@@ -36,8 +36,8 @@ func newRowLog(log *slog.Logger, message string) *rowLog {
 	return &rowLog{log: log, message: message, reasons: map[string]*rowLogReason{}}
 }
 
-// note records one row.
-func (t *rowLog) note(reason string, row *store.ClaimedRow, text string) {
+// addRow records one row.
+func (t *rowLog) addRow(reason string, row *store.ClaimedRow, text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := t.reasons[reason]
@@ -112,9 +112,9 @@ func (l *rowLogs) close() {
 	l.delayed.close()
 }
 
-// note logs the rows of a claim that were just dead-lettered or delayed because of a fault. An
+// logRows logs the rows of a claim that were just dead-lettered or delayed because of a fault. An
 // unavailable shard is logged elsewhere.
-func (l *rowLogs) note(rows []store.ClaimedRow, s store.Settlement) {
+func (l *rowLogs) logRows(rows []store.ClaimedRow, s store.Settlement) {
 	if len(s.Dead)+len(s.Delays) == 0 {
 		return
 	}
@@ -123,11 +123,11 @@ func (l *rowLogs) note(rows []store.ClaimedRow, s store.Settlement) {
 		byID[rows[i].ID] = &rows[i]
 	}
 	for _, d := range s.Dead {
-		l.dead.note(d.Reason, byID[d.ID], d.Error)
+		l.dead.addRow(d.Reason, byID[d.ID], d.Error)
 	}
 	for _, d := range s.Delays {
 		if d.Reason != store.ReasonAway {
-			l.delayed.note(d.Reason, byID[d.ID], d.Error)
+			l.delayed.addRow(d.Reason, byID[d.ID], d.Error)
 		}
 	}
 	l.dead.flush()
@@ -225,8 +225,8 @@ type vanishing struct {
 	example []any     // for that line, as the log's arguments
 }
 
-// note counts n of a row. It asks for the example once per log record.
-func (v *vanishing) note(c *change, n int, example func() []any) {
+// countUnused counts n of a row. It asks for the example once per log record.
+func (v *vanishing) countUnused(c *change, n int, example func() []any) {
 	v.counts.add(c.row.Entity, n)
 	v.untold += n
 	if v.example == nil && !time.Now().Before(v.due) {
@@ -254,22 +254,23 @@ func newVanished(log *slog.Logger, maps *mapGauges) *vanished {
 	return &vanished{log: log, dropped: vanishing{counts: maps.dropped}, undeclared: vanishing{counts: maps.undeclared}}
 }
 
-// note counts the unused values of the rows of a batch that was just settled, and the templates
-// that made nothing of them. Faults are reported elsewhere, and a repeat was counted with its row.
-func (v *vanished) note(b *batch) {
+// countBatch counts the unused values of the rows of a batch that was just settled, and the
+// templates that made nothing of them. Faults are reported elsewhere, and a repeat was counted with
+// its row.
+func (v *vanished) countBatch(b *batch) {
 	for i := range b.changes {
 		c := &b.changes[i]
 		if c.fault != nil || c.away != nil || c.row.Repeated {
 			continue
 		}
 		if n := c.plan.Dropped; n > 0 {
-			v.dropped.note(c, n, func() []any { return b.droppedExample(c) })
+			v.dropped.countUnused(c, n, func() []any { return b.droppedExample(c) })
 		}
 		if len(c.decoded.Params) == 0 {
 			continue
 		}
 		if names := b.m.Undeclared(c.decoded); len(names) > 0 {
-			v.undeclared.note(c, len(names), func() []any { return []any{"parameter", names[0]} })
+			v.undeclared.countUnused(c, len(names), func() []any { return []any{"parameter", names[0]} })
 		}
 	}
 	v.dropped.tell(v.log.Info, "templates made nothing, since rows do not give an optional name", "templates")

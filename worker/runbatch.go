@@ -29,16 +29,17 @@ type runner struct {
 	seen       *store.Seen
 	failed     *rowLogs
 	vanished   *vanished
-	database   *databaseBoard
+	database   *databaseStatus
 }
 
-// run claims one batch and processes it: claim, look up, expand, UNLINK, PUBLISH, settle. In MySQL
-// it is all or nothing, and its effects in Redis are idempotent, so it can be interrupted anywhere.
-// The fault of a row never stops others. An error is an outage of a server, and settles nothing.
+// runBatch claims one batch and processes it: claim, look up, expand, UNLINK, PUBLISH, settle. In
+// MySQL it is all or nothing, and its effects in Redis are idempotent, so it can be interrupted
+// anywhere. The fault of a row never stops others. An error is an outage of a server, and settles
+// nothing.
 //
 // The batch finishes under a separate deadline even when ctx ends, so a stop leaves nothing half
 // done. A batch of heavy rows is abandoned if it does not end soon after that.
-func (r *runner) run(ctx context.Context, t turn) (Result, error) {
+func (r *runner) runBatch(ctx context.Context, t turn) (Result, error) {
 	ctx, cancel := r.batchContext(ctx, t)
 	defer cancel()
 	alone, size := false, t.size()
@@ -91,8 +92,8 @@ func (r *runner) try(ctx context.Context, t turn, alone bool) (done Result, err 
 	}
 	claimed := time.Now()
 	over, _ := ctx.Deadline()
-	r.State.Pulse.BatchBegan(over)
-	defer r.State.Pulse.BatchEnded()
+	r.State.Loop.BatchBegan(over)
+	defer r.State.Loop.BatchEnded()
 	b := newBatch(m, c.Rows, most)
 	var entities store.Entities
 	done, settlement, err := r.apply(ctx, b, most, alone)
@@ -124,8 +125,8 @@ func (r *runner) try(ctx context.Context, t turn, alone bool) (done Result, err 
 	rows := b.rows(c.Rows)
 	r.metrics.maps.entities.addRows(rows)
 	r.metrics.late(r.Store.Queue.Age, c, settlement.Done, settlement.Marks.Unlinked)
-	r.failed.note(c.Rows, settlement)
-	r.vanished.note(b)
+	r.failed.logRows(c.Rows, settlement)
+	r.vanished.countBatch(b)
 	r.cfg.Hooks.report(rows, began, done, settlement, nil)
 	return done, nil
 }
@@ -177,7 +178,7 @@ func (r *runner) lookup(light bool) lookupFunc {
 	return func(ctx context.Context, query string, by [][]string, values int) ([][]string, error) {
 		defer r.metrics.mysql.begin(callLookup)()
 		found, err := r.Store.Lookups.LookupUpTo(ctx, query, by, values, each)
-		r.deprecated.note(query, r.Store.Lookups.Ungrouped(query))
+		r.deprecated.rememberRefusal(query, r.Store.Lookups.Ungrouped(query))
 		return found, err
 	}
 }

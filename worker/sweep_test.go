@@ -164,13 +164,13 @@ func TestPauseEndsAScan(t *testing.T) {
 		return st.Scan != nil
 	}
 	testenv.Eventually(t, "the scan", progress)
-	if err := r.store.Orders.As("somebody").Pause(t.Context(), store.AnyPause, "", 0); err != nil {
+	if err := r.store.Actions.As("somebody").Pause(t.Context(), store.AnyPause, "", 0); err != nil {
 		t.Fatal(err)
 	}
 	testenv.Eventually(t, "the end of the scan", func() bool { return !progress() })
 	wantLeft(t, w, "shop:list:7:p1")
 	close(slow.goOn)
-	if _, err := r.store.Orders.Resume(t.Context(), store.AnyPause); err != nil {
+	if _, err := r.store.Actions.Resume(t.Context(), store.AnyPause); err != nil {
 		t.Fatal(err)
 	}
 	testenv.Eventually(t, "the sweep", func() bool { return len(w.left()) == 0 })

@@ -51,7 +51,7 @@ func (g *gaugeReader) read(ctx context.Context) {
 		return
 	}
 	g.metrics.observe(status, failed)
-	g.unread.note(failed, g.State.InOutage())
+	g.unread.logUnread(failed, g.State.InOutage())
 }
 
 // unreadTables tells in the log, once for each change, which tables the gauges cannot be read from.
@@ -66,9 +66,9 @@ func newUnreadTables(log *slog.Logger) *unreadTables {
 	return &unreadTables{log: log, failed: map[string]bool{}, told: map[string]bool{}}
 }
 
-// note records the outcome of a reading. A table is logged when it fails twice in a row, since a
-// reading may notice an outage before the loop does, which then logs it.
-func (u *unreadTables) note(failed map[string]error, outage bool) {
+// logUnread records the outcome of a reading. A table is logged when it fails twice in a row, since
+// a reading may notice an outage before the loop does, which then logs it.
+func (u *unreadTables) logUnread(failed map[string]error, outage bool) {
 	for table, err := range failed {
 		if u.failed[table] && !u.told[table] && !outage {
 			u.log.Warn("gauges of a table cannot be read and are NaN; trying again", "table", table, "error", err)
@@ -101,15 +101,15 @@ type summariser struct {
 	failed bool // logged
 }
 
-// run summarizes the journal, block by block, until less than a block is left.
-func (s *summariser) run(ctx context.Context) { s.all(ctx, summaryRest) }
+// summarize summarizes the journal, block by block, until less than a block is left.
+func (s *summariser) summarize(ctx context.Context) { s.all(ctx, summaryRest) }
 
 // all rests after each block, for rest times as long as the block took.
 func (s *summariser) all(ctx context.Context, rest time.Duration) {
 	for {
 		began := time.Now()
 		n, err := s.Store.Summaries.Summarise(ctx)
-		s.note(ctx, err)
+		s.logFailure(ctx, err)
 		if n == 0 || err != nil {
 			return
 		}
@@ -119,8 +119,8 @@ func (s *summariser) all(ctx context.Context, rest time.Duration) {
 	}
 }
 
-// note logs errors once. The loop logs outages.
-func (s *summariser) note(ctx context.Context, err error) {
+// logFailure logs errors once. The loop logs outages.
+func (s *summariser) logFailure(ctx context.Context, err error) {
 	switch {
 	case ctx.Err() != nil || err != nil && s.State.InOutage():
 	case err != nil && !s.failed:
@@ -176,7 +176,7 @@ type counting struct {
 	failed bool // logged
 }
 
-func (c *counting) run(ctx context.Context) {
+func (c *counting) foldCounts(ctx context.Context) {
 	err := errors.Join(c.Store.Minutes.Refused(), c.Store.Minutes.Fold(ctx))
 	switch {
 	case ctx.Err() != nil || err != nil && c.State.InOutage():
@@ -212,7 +212,7 @@ type lockWalk struct {
 	failed bool // logged
 }
 
-func (l *lockWalk) run(ctx context.Context) {
+func (l *lockWalk) expireLocks(ctx context.Context) {
 	n, err := l.Store.Locks.ExpireLocks(ctx, &l.walk, l.cfg.LockRetention, lockRowsOnce)
 	l.metrics.lockRows.Add(float64(n))
 	switch {

@@ -107,7 +107,7 @@ func (w *Worker) open() (*engine, error) {
 	if w.cfg.InstrumentRedis != nil {
 		w.cfg.InstrumentRedis(keys.Nodes.Client())
 	}
-	e := newEngine(w.cfg, pools, keys.Port(), keys.Board, w.maps, w.metrics, w.state)
+	e := newEngine(w.cfg, pools, keys.Port(), keys.StatusHashes, w.maps, w.metrics, w.state)
 	e.close = func() error { return errors.Join(keys.Close(), pools.Close()) }
 	return e, nil
 }
@@ -128,7 +128,7 @@ func (w *Worker) Metrics() prometheus.Collector { return w.metrics.registry }
 func (w *Worker) Alive() error { return w.state.Alive() }
 
 // Ready returns why the worker does not work at the moment, or nil.
-func (w *Worker) Ready() error { return w.state.Ready() }
+func (w *Worker) Ready() error { return ready(w.state) }
 
 // HealthHandler serves GET /healthz and GET /readyz: 200 while Alive and Ready return nil, else 503
 // with the reason.

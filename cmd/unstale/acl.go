@@ -51,7 +51,7 @@ Exit codes:
   unstale acl limiter --prefix shop:limit: --json
   unstale acl locker --cluster`,
 		Args: exactArgs("ROLE"),
-		RunE: func(_ *cobra.Command, args []string) error { return a.run(p, args[0]) },
+		RunE: func(_ *cobra.Command, args []string) error { return a.printRules(p, args[0]) },
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&a.user, "user", "", "name of the account (default unstale_ROLE)")
@@ -69,7 +69,7 @@ Exit codes:
 	return cmd
 }
 
-func (a *aclCommand) run(p process, name string) (err error) {
+func (a *aclCommand) printRules(p process, name string) (err error) {
 	role, o := doctor.ACLRole(name), a.options
 	if !slices.Contains(doctor.ACLRoles, role) {
 		return usageError{fmt.Errorf("there is no role %q; %s", name, near.DidYouMean(name, roleNames(), "the roles are "+strings.Join(roleNames(), ", ")))}

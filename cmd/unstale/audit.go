@@ -36,14 +36,14 @@ user and host that the command sent.`,
 			if err := refuseEmpty(cmd.Flags(), "action", "since"); err != nil {
 				return err
 			}
-			if actions := store.Actions(); query.Action != "" && !slices.Contains(actions, query.Action) {
+			if actions := store.ActionNames(); query.Action != "" && !slices.Contains(actions, query.Action) {
 				return usageError{fmt.Errorf("--action %q: there is no such action; the actions are '%s'", query.Action, strings.Join(actions, "', '"))}
 			}
 			if query.Since < 0 {
 				return usageError{fmt.Errorf("--since %s: must be a positive duration, for example 24h", query.Since)}
 			}
 			return show(cmd.Context(), p, &l, "audit", func(ctx context.Context, s *session.Sessions) ([]store.AuditRecord, int, error) {
-				return store.NewOrders(s).Audit(ctx, query, l.limit)
+				return store.NewActions(s).Audit(ctx, query, l.limit)
 			}, auditObject, auditLine, "nothing was done")
 		},
 	}

@@ -209,8 +209,8 @@ func TestBrowserActions(t *testing.T) {
 	c.open("/act/none", 404)
 }
 
-// Actions are refused without the flag, without a session, without the token of a page, and from
-// pages of other origins, even those that know a confirmation.
+// Actions are refused without the flag, without a session, without the token of a page, and
+// from pages of other origins, even those that know a confirmation.
 func TestBrowserRefuses(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -35,7 +35,7 @@ the row; --dry-run shows what the row invalidates before and after.`,
   unstale dead retry --reason unknown_entity --map-version 5b3449e0a0a8
   unstale dead retry 17 18
   unstale dead retry 17 --set-params '{"category_id": [7, 9]}' --map mapping.yaml --dry-run`,
-			run: (*store.Orders).RetryDead, corrects: true,
+			run: (*store.Actions).RetryDead, corrects: true,
 		}),
 		newDeadBulk(p, deadVerb{
 			name: "discard", done: "discarded",
@@ -45,7 +45,7 @@ them. Letters that died in the last 5 minutes stay, because write tokens may sti
 			example: `  unstale dead discard --older-than 720h --dry-run
   unstale dead discard --older-than 720h
   unstale dead discard 17`,
-			run: (*store.Orders).DiscardDead,
+			run: (*store.Actions).DiscardDead,
 		}),
 	)
 }
@@ -129,7 +129,7 @@ func newDeadList(p process) *cobra.Command {
 }
 
 func (f *deadFlags) list(ctx context.Context, p process, s *session.Sessions, limit int) error {
-	orders := store.NewOrders(s)
+	orders := store.NewActions(s)
 	letters, err := orders.DeadLetters(ctx, f.query, limit)
 	if err != nil {
 		return err
@@ -208,7 +208,7 @@ func newDeadShow(p process) *cobra.Command {
 }
 
 func (f *deadFlags) show(ctx context.Context, p process, s *session.Sessions) error {
-	letters, err := store.NewOrders(s).DeadLetters(ctx, f.query, 1)
+	letters, err := store.NewActions(s).DeadLetters(ctx, f.query, 1)
 	if err != nil {
 		return err
 	}
@@ -252,7 +252,7 @@ func parseIDs(args []string) ([]uint64, error) {
 type deadVerb struct {
 	name, done           string
 	short, long, example string
-	run                  func(*store.Orders, context.Context, store.DeadQuery, func(total int)) ([]uint64, error)
+	run                  func(*store.Actions, context.Context, store.DeadQuery, func(total int)) ([]uint64, error)
 	corrects             bool // it can also correct one letter
 }
 
@@ -327,7 +327,7 @@ func (b *deadBulk) do(ctx context.Context, p process, s *session.Sessions) error
 		return b.count(ctx, p, s)
 	}
 	said := time.Now()
-	done, err = b.verb.run(store.NewOrders(s), ctx, b.query, func(total int) {
+	done, err = b.verb.run(store.NewActions(s), ctx, b.query, func(total int) {
 		if time.Since(said) >= progressInterval {
 			said = time.Now()
 			fmt.Fprintf(p.Err, "%s %d\n", b.verb.done, total)
@@ -342,14 +342,14 @@ func (b *deadBulk) do(ctx context.Context, p process, s *session.Sessions) error
 
 // count prints how many letters there are.
 func (b *deadBulk) count(ctx context.Context, p process, s *session.Sessions) error {
-	n, _, err := store.NewOrders(s).CountDead(ctx, b.query)
+	n, _, err := store.NewActions(s).CountDead(ctx, b.query)
 	if err != nil {
 		return err
 	}
 	if b.report(p, n); n == len(b.query.IDs) {
 		return nil
 	}
-	letters, err := store.NewOrders(s).DeadLetters(ctx, store.DeadQuery{IDs: b.query.IDs}, len(b.query.IDs))
+	letters, err := store.NewActions(s).DeadLetters(ctx, store.DeadQuery{IDs: b.query.IDs}, len(b.query.IDs))
 	if err != nil || len(b.query.IDs) == 0 {
 		return err
 	}
@@ -438,7 +438,7 @@ func (b *deadBulk) doCorrect(ctx context.Context, p process, s *session.Sessions
 	if err := b.correct.checkMap(ctx, p, s, m); err != nil {
 		return err
 	}
-	orders := store.NewOrders(s)
+	orders := store.NewActions(s)
 	letters, err := orders.DeadLetters(ctx, b.query, 1)
 	if err != nil {
 		return err

@@ -37,7 +37,7 @@ that will be retried, each with the reason and the error.`,
 				return err
 			}
 			return show(cmd.Context(), p, &l, "delayed", func(ctx context.Context, s *session.Sessions) ([]store.DelayedRow, int, error) {
-				return store.NewOrders(s).DelayedRows(ctx, query, l.limit)
+				return store.NewActions(s).DelayedRows(ctx, query, l.limit)
 			}, delayedObject, delayedLine, "no delayed rows")
 		},
 	}
@@ -72,7 +72,7 @@ repeats of the map, keep their time unless --scheduled is given.`,
 			if err != nil {
 				return err
 			}
-			n, orders, said := 0, store.NewOrders(s), time.Now()
+			n, orders, said := 0, store.NewActions(s), time.Now()
 			if dryRun {
 				n, err = store.CountUndue(cmd.Context(), s, query, scheduled)
 			} else {

@@ -90,7 +90,7 @@ Exit codes: 0 nothing worse than unknown, 3 a warning (with --strict: something 
 				p.Stop.set(stopOrderly) // what was seen is printed
 				return d.review(cmd.Context(), p)
 			}
-			return d.run(cmd.Context(), p)
+			return d.examine(cmd.Context(), p)
 		},
 	}
 	d.addFlags(cmd.Flags())
@@ -148,13 +148,13 @@ func (d *doctorCommand) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&d.json, "json", false, "print one JSON object")
 }
 
-func (d *doctorCommand) run(ctx context.Context, p process) (err error) {
+func (d *doctorCommand) examine(ctx context.Context, p process) (err error) {
 	for _, name := range d.checks {
 		if !slices.ContainsFunc(doctor.Checks, func(c doctor.Check) bool { return c.Name == name }) {
 			return usageError{fmt.Errorf("there is no check %q; %s", name, near.DidYouMean(name, checkNames(), "the checks are "+strings.Join(checkNames(), ", ")))}
 		}
 	}
-	exam, closeAll, err := d.exam(p)
+	exam, closeAll, err := d.inputs(p)
 	defer func() { err = errors.Join(err, closeAll()) }()
 	if err != nil {
 		return err
@@ -177,9 +177,9 @@ func checkNames() (names []string) {
 	return names
 }
 
-// exam opens what was given. The function that it returns closes it, with an error too.
-func (d *doctorCommand) exam(p process) (e *doctor.Exam, closeAll func() error, err error) {
-	e = &doctor.Exam{StateDB: d.redis.state, Wait: d.wait > 0, LongTransaction: d.long}
+// inputs opens what was given. The function that it returns closes it, with an error too.
+func (d *doctorCommand) inputs(p process) (e *doctor.Inputs, closeAll func() error, err error) {
+	e = &doctor.Inputs{StateDB: d.redis.state, Wait: d.wait > 0, LongTransaction: d.long}
 	var opened []*keyspace.Keyspace
 	open := func(d *doctorCommand, url secret) (k *keyspace.Keyspace, user string, err error) {
 		if k, user, err = d.openRedis(url); err == nil {
@@ -389,7 +389,7 @@ func (d *doctorCommand) proof(ctx context.Context, p process) (err error) {
 	if err != nil {
 		return err
 	}
-	exam, closeAll, err := d.exam(p)
+	exam, closeAll, err := d.inputs(p)
 	defer func() { err = errors.Join(err, closeAll()) }()
 	if err != nil {
 		return err

@@ -35,7 +35,7 @@ func newEnqueue(p process) *cobra.Command {
   unstale enqueue coupon -- -10%      # an id that begins with a dash
   unstale enqueue price_rule 3 --at 2027-01-01T00:00:00Z`,
 		Args: exactArgs("ENTITY", "ID"),
-		RunE: func(cmd *cobra.Command, args []string) error { return e.run(cmd.Context(), p, args[0], args[1]) },
+		RunE: func(cmd *cobra.Command, args []string) error { return e.enqueueRow(cmd.Context(), p, args[0], args[1]) },
 	}
 	flags := cmd.Flags()
 	e.pairs = addParams(flags)
@@ -48,7 +48,7 @@ func newEnqueue(p process) *cobra.Command {
 	return cmd
 }
 
-func (e *enqueueCommand) run(ctx context.Context, p process, entity, id string) error {
+func (e *enqueueCommand) enqueueRow(ctx context.Context, p process, entity, id string) error {
 	params, err := parseParams(*e.pairs)
 	if err != nil {
 		return err

@@ -43,7 +43,7 @@ func (f *redisFlags) add(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.tls, "redis-tls", false, "use TLS with any URL")
 	addTLS(flags, &f.files, "redis")
 	flags.IntVar(&f.cache, "redis-db-cache", unsetDB, "database of the cache, if the URL names none or the same (-1: the URL's)")
-	flags.IntVar(&f.state, "redis-db-state", unsetDB, "database of sessions, limits and locks; never touched here, only refused if it is also the cache's (-1: none)")
+	flags.IntVar(&f.state, "redis-db-state", unsetDB, "database of sessions, limits and locks, which doctor checks; other commands only refuse the cache's database (-1: none)")
 	flags.BoolVar(&f.sharded, "redis-sharded-pubsub", false, "publish with SPUBLISH, for subscribers that use SSUBSCRIBE")
 	flags.DurationVar(&f.timeout, "redis-timeout", 200*time.Millisecond, "for one Redis command")
 }

@@ -36,7 +36,7 @@ Exit codes:
 		Example: `  unstale health           # /readyz: both servers answer
   unstale health --alive   # /healthz: the loop runs, outage or not`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return h.run(cmd.Context(), p) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return h.probeWorker(cmd.Context(), p) },
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&h.listen, "listen", defaultListen, "where the worker serves, as given to unstale run")
@@ -47,7 +47,7 @@ Exit codes:
 	return cmd
 }
 
-func (h *healthCommand) run(ctx context.Context, p process) error {
+func (h *healthCommand) probeWorker(ctx context.Context, p process) error {
 	address, err := probeAddress(h.listen)
 	if err != nil {
 		return usageError{err}

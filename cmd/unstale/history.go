@@ -64,7 +64,7 @@ without unstale are not in the journal.`,
 			if err := errors.Join(refuseEmpty(cmd.Flags(), "key", "key-quoted", "entity", "id", "trace", "row", "since"), h.check()); err != nil {
 				return err
 			}
-			return h.run(cmd.Context(), p)
+			return h.printHistory(cmd.Context(), p)
 		},
 	}
 	flags := cmd.Flags()
@@ -109,7 +109,7 @@ func (h *historyCommand) check() error {
 	return checkLimit(h.query.Limit)
 }
 
-func (h *historyCommand) run(ctx context.Context, p process) error {
+func (h *historyCommand) printHistory(ctx context.Context, p process) error {
 	db, err := h.open("history")
 	if err != nil {
 		return err
@@ -230,7 +230,7 @@ func (h *historyCommand) print(p process, all *history.Past) {
 		fmt.Fprintf(p.Out, "note: %s\n", printable(text))
 	}
 	for _, w := range all.Waits {
-		printWhereabout(p, w)
+		printRowPlace(p, w)
 	}
 	if all.Now != nil {
 		printReads(p, all.Reads)
@@ -320,7 +320,7 @@ func (h *historyCommand) matching(patterns []string) []string {
 	})
 }
 
-func printWhereabout(p process, w history.Whereabout) {
+func printRowPlace(p process, w history.RowPlace) {
 	text := fmt.Sprintf("now: row %d ", w.Row)
 	if w.Row == 0 {
 		text = "now: a scheduled row "
@@ -395,7 +395,7 @@ a row whose lookup had failed. The same as "unstale history --row ID", in text a
 			if err := errors.Join(refuseEmpty(cmd.Flags(), "since"), h.check()); err != nil {
 				return err
 			}
-			return h.run(cmd.Context(), p)
+			return h.printHistory(cmd.Context(), p)
 		},
 	}
 	h.redis.add(cmd.Flags())

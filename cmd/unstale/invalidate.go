@@ -55,7 +55,7 @@ Exit codes:
 			if err := refuseEmpty(cmd.Flags(), "entity", "id", "key", "pattern", "wait", "lookup-timeout"); err != nil {
 				return err
 			}
-			return c.run(cmd.Context(), p)
+			return c.invalidateRow(cmd.Context(), p)
 		},
 	}
 	flags := cmd.Flags()
@@ -128,7 +128,7 @@ type invalidated struct {
 	Settled bool `json:"settled"`
 }
 
-func (c *invalidateCommand) run(ctx context.Context, p process) error {
+func (c *invalidateCommand) invalidateRow(ctx context.Context, p process) error {
 	row, err := c.row()
 	if err != nil {
 		return err
@@ -173,7 +173,7 @@ func (c *invalidateCommand) run(ctx context.Context, p process) error {
 	if err != nil {
 		return err
 	}
-	token, err := store.NewOrders(db).Invalidate(ctx, inv)
+	token, err := store.NewActions(db).Invalidate(ctx, inv)
 	if err == nil && c.wait > 0 {
 		waiting, cancel := context.WithTimeout(ctx, c.wait)
 		defer cancel()

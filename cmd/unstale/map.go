@@ -56,7 +56,7 @@ each lookup for up to 20 IDs, together and one by one, which must find the same 
   unstale map check mapping.yaml --mysql-dsn 'user:password@tcp(127.0.0.1:3306)/shop'
   APP_ENV=staging unstale map check mapping.yaml --json`,
 		Args: exactArgs("FILE"),
-		RunE: func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), p, args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error { return c.checkMap(cmd.Context(), p, args[0]) },
 	}
 	cmd.Flags().BoolVar(&c.json, "json", false, "print one JSON object")
 	cmd.Flags().Int64Var(&c.sample, "sample", 100_000, "how many keys to look at")
@@ -68,7 +68,7 @@ each lookup for up to 20 IDs, together and one by one, which must find the same 
 	return cmd
 }
 
-func (c *checkCommand) run(ctx context.Context, p process, file string) error {
+func (c *checkCommand) checkMap(ctx context.Context, p process, file string) error {
 	m, err := loadMap(p, file)
 	var faults invalidation.Faults
 	if err != nil && !errors.As(err, &faults) {

@@ -45,7 +45,7 @@ of their values.`,
 			if err := refuseEmpty(cmd.Flags(), "lookup-timeout", "id"); err != nil {
 				return err
 			}
-			return e.run(cmd.Context(), p)
+			return e.printPlan(cmd.Context(), p)
 		},
 	}
 	flags := cmd.Flags()
@@ -75,7 +75,7 @@ type explanation struct {
 	described  invalidation.Description
 }
 
-func (e *explainCommand) run(ctx context.Context, p process) error {
+func (e *explainCommand) printPlan(ctx context.Context, p process) error {
 	switch {
 	case e.entity == "":
 		return usageError{errors.New("--entity is required")}

@@ -39,7 +39,7 @@ Exit codes:
 		Example: `  unstale map generate --lang go --package shopcache -o shopcache/shopcache.go mapping.yaml
   unstale map generate --lang go --package shopcache -o shopcache/shopcache.go --check mapping.yaml`,
 		Args: exactArgs("FILE"),
-		RunE: func(_ *cobra.Command, args []string) error { return g.run(p, args[0]) },
+		RunE: func(_ *cobra.Command, args []string) error { return g.generateCode(p, args[0]) },
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&g.lang, "lang", "go", "language: go")
@@ -50,7 +50,7 @@ Exit codes:
 	return cmd
 }
 
-func (g *generateCommand) run(p process, file string) error {
+func (g *generateCommand) generateCode(p process, file string) error {
 	switch {
 	case g.lang != "go":
 		return usageError{fmt.Errorf("--lang %s: must be go", g.lang)}

@@ -113,7 +113,7 @@ func originsOf(m *invalidation.Map, key string, found []invalidation.Origin, all
 		for _, entity := range append([]string{o.Entity}, o.Via...) {
 			d, _ := m.Describe(entity)
 			for _, n := range d.Names {
-				one.note(n)
+				one.addSource(n)
 			}
 		}
 		out.Origins = append(out.Origins, one)
@@ -121,8 +121,8 @@ func originsOf(m *invalidation.Map, key string, found []invalidation.Origin, all
 	return out
 }
 
-// note records a name whose values a row need not give.
-func (o *origin) note(n invalidation.NameSource) {
+// addSource records a name whose values a row need not give.
+func (o *origin) addSource(n invalidation.NameSource) {
 	if !slices.Contains(o.names, n.Name) {
 		return
 	}

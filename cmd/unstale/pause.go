@@ -47,7 +47,7 @@ not affected. Pausing again replaces reason and end.`,
 			if err != nil {
 				return err
 			}
-			orders := store.NewOrders(db)
+			orders := store.NewActions(db)
 			err = orders.Pause(cmd.Context(), store.AnyPause, reason, lasts)
 			var now *store.Pause
 			if err == nil && asJSON {
@@ -101,7 +101,7 @@ func newResume(p process) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			was, err := store.NewOrders(db).Resume(cmd.Context(), store.AnyPause)
+			was, err := store.NewActions(db).Resume(cmd.Context(), store.AnyPause)
 			if err = errors.Join(orSchema(cmd.Context(), db, err), db.Close()); err != nil {
 				return err
 			}

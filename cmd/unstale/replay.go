@@ -51,7 +51,7 @@ no map is needed: without one, messages go to the workers' channel, or to --chan
 				return err
 			}
 			r.needsMap = r.namesMap(cmd, p)
-			return r.run(cmd.Context(), p)
+			return r.replayJournal(cmd.Context(), p)
 		},
 	}
 	flags := cmd.Flags()
@@ -144,7 +144,7 @@ func (r *replayCommand) asWorkers(ctx context.Context, p process, s *session.Ses
 	return channel, format, nil
 }
 
-func (r *replayCommand) run(ctx context.Context, p process) error {
+func (r *replayCommand) replayJournal(ctx context.Context, p process) error {
 	options, err := r.redis.options()
 	if err != nil {
 		return err

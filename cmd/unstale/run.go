@@ -69,7 +69,7 @@ OTEL_EXPORTER_OTLP_ENDPOINT.`,
 			if err != nil {
 				return err
 			}
-			return r.run(cmd.Context(), p, log)
+			return r.runWorker(cmd.Context(), p, log)
 		},
 	}
 	r.addFlags(cmd.Flags())
@@ -158,7 +158,7 @@ func refuseAddress(flag, address string) error {
 	return nil
 }
 
-func (r *runCommand) run(ctx context.Context, p process, log *slog.Logger) error {
+func (r *runCommand) runWorker(ctx context.Context, p process, log *slog.Logger) error {
 	keyspace.SetClientLog(log)
 	if _, set := p.Env("GOMEMLIMIT"); !set { // or Go has read it
 		debug.SetMemoryLimit(memoryLimit)

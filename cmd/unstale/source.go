@@ -75,7 +75,7 @@ The members of index sets are unlinked only if a key or pattern of the map cover
 does not cover all that Redis holds of the database, empty Redis instead.`,
 		Example: "  unstale source restored --map mapping.yaml",
 		Args:    noArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context(), p) },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return c.requestSweeps(cmd.Context(), p) },
 	}
 	flags := cmd.Flags()
 	c.mysql.add(flags)
@@ -85,7 +85,7 @@ does not cover all that Redis holds of the database, empty Redis instead.`,
 	return cmd
 }
 
-func (c *restoredCommand) run(ctx context.Context, p process) error {
+func (c *restoredCommand) requestSweeps(ctx context.Context, p process) error {
 	m, err := loadMap(p, c.mapFile)
 	if err != nil {
 		return mapError(err)
@@ -111,7 +111,7 @@ func (c *restoredCommand) run(ctx context.Context, p process) error {
 		err = store.NewSweeps(s).RequestSweeps(ctx, requests)
 	}
 	if err == nil {
-		err = status.ForgetDatabases(ctx, k.Board, source)
+		err = status.ForgetDatabases(ctx, k.StatusHashes, source)
 	}
 	if err = errors.Join(orSchema(ctx, s, err), k.Close(), s.Close()); err != nil {
 		return err

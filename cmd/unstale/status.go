@@ -70,7 +70,7 @@ knows the workers while MySQL refuses writes.`,
 			if err != nil {
 				return errors.Join(err, s.Close())
 			}
-			return errors.Join(c.run(cmd.Context(), p, s), shut(), s.Close())
+			return errors.Join(c.printStatus(cmd.Context(), p, s), shut(), s.Close())
 		},
 	}
 	c.mysql.add(cmd.Flags())
@@ -99,7 +99,7 @@ func (c *statusCommand) interval(cmd *cobra.Command, args []string) (err error) 
 	return nil
 }
 
-func (c *statusCommand) run(ctx context.Context, p process, s *session.Sessions) error {
+func (c *statusCommand) printStatus(ctx context.Context, p process, s *session.Sessions) error {
 	c.looker = status.New(s, c.space)
 	if c.watch > 0 {
 		return c.watching(ctx, p, s)

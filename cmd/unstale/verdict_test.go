@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"html"
 	"io"
 	"net/http"
 	"os"
@@ -398,5 +399,40 @@ func TestVerdictWithoutMySQLsWorkersAndRedis(t *testing.T) {
 	said, _, _ := strings.Cut(r.out, "\n")
 	if !strings.Contains(said, "if none runs, start one: unstale run; the status that workers publish in Redis cannot be read either: redis outage (network): ") || strings.Contains(said, "--redis-url") {
 		t.Error(said)
+	}
+}
+
+// Everything that says whether something is stale has the causes of package status, in its words:
+// status, its watch, doctor, and the console.
+func TestOneJudge(t *testing.T) {
+	t.Parallel()
+	j := &judged{world: newWorld(t)}
+	_, b := j.withConsole()
+	j.says("fresh", fresh)
+	for cause, c := range map[string]struct{ begins, ends string }{
+		"dead":         {"INSERT INTO cache_outbox_dead (entity, entity_id, created_at, died_at, first_id, reason, error, map_version) VALUES ('nonsense', '7', UTC_TIMESTAMP(6), UTC_TIMESTAMP(6), 1, 'unknown_entity', '', '')", "DELETE FROM cache_outbox_dead"},
+		"delayed":      {"INSERT INTO cache_outbox_delayed (entity, entity_id, due_at, attempts, reason) VALUES ('thing', '1', UTC_TIMESTAMP(6) + INTERVAL 1 HOUR, 1, 'lookup_slow')", "DELETE FROM cache_outbox_delayed"},
+		"few_ids_left": {"ALTER TABLE cache_outbox_dead AUTO_INCREMENT = 18446744073709551000", "TRUNCATE TABLE cache_outbox_dead"},
+	} {
+		j.exec(c.begins)
+		j.look()
+		if !j.has(cause) {
+			t.Fatalf("no %s in %+v", cause, j.last)
+		}
+		what := j.last.Causes[0].What
+		said := map[string]string{"status": call(t, j.env, "status").out, "doctor": call(t, j.env, "doctor", "--check", "queue", "--json").out}
+		testenv.Eventually(t, "the console says "+what, func() bool { // which reads once per second
+			_, page := b.get("/")
+			return strings.Contains(html.UnescapeString(page), what)
+		})
+		if j.last.Causes[0].Level != "fresh" { // the watch shows the first line
+			said["watch"] = j.watch().next()
+		}
+		for who, text := range said {
+			if !strings.Contains(text, what) {
+				t.Errorf("%s does not say %q:\n%s", who, what, text)
+			}
+		}
+		j.exec(c.ends)
 	}
 }

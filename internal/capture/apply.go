@@ -29,7 +29,7 @@ func (c *Capturer) Apply(ctx context.Context, did func(Change)) error {
 		}
 		for _, change := range changes {
 			if change.Create != "" {
-				if err := c.run(ctx, turn, conn, "the trigger on "+change.Table(), change.Want.SQL(change.Create, definer)); err != nil {
+				if err := c.runDDL(ctx, turn, conn, "the trigger on "+change.Table(), change.Want.SQL(change.Create, definer)); err != nil {
 					return explained(fmt.Errorf("create trigger %s %s on %s: %w", change.Create, change.Event(), change.Table(), err), change, definer)
 				}
 				did(Change{State: change.State, Want: change.Want, Create: change.Create})
@@ -122,7 +122,7 @@ func (c *Capturer) Drop(ctx context.Context, chosen func(Existing) bool, did fun
 // Contract: an exclusive metadata lock on the table, with a wait of at most a second; repeating it
 // does nothing.
 func (c *Capturer) drop(ctx context.Context, turn *schema.Turn, conn *sql.Conn, e Existing) error {
-	if err := c.run(ctx, turn, conn, "the trigger on "+e.Table, "DROP TRIGGER IF EXISTS "+quote(e.Name)); err != nil {
+	if err := c.runDDL(ctx, turn, conn, "the trigger on "+e.Table, "DROP TRIGGER IF EXISTS "+quote(e.Name)); err != nil {
 		return fmt.Errorf("drop trigger %s of %s: %w", e.Name, e.Table, err)
 	}
 	return nil
@@ -146,7 +146,7 @@ func (c *Capturer) inTurn(ctx context.Context, fn func(*schema.Turn, *sql.Conn) 
 	})
 }
 
-func (c *Capturer) run(ctx context.Context, turn *schema.Turn, conn *sql.Conn, what, statement string) error {
+func (c *Capturer) runDDL(ctx context.Context, turn *schema.Turn, conn *sql.Conn, what, statement string) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("interrupted before it; run it again: %w", err)
 	}

@@ -14,10 +14,10 @@ import (
 
 // captures compares the map's section capture with the triggers. It uses the audit's account if
 // there is one: a worker's account sees no triggers.
-func captures(ctx context.Context, e *Exam) (all []Finding, err error) {
+func captures(ctx context.Context, e *Inputs) (all []Finding, err error) {
 	wanted := e.Map.Captures()
 	if len(wanted) == 0 {
-		return []Finding{well("the map captures no table")}, nil
+		return []Finding{ok("the map captures no table")}, nil
 	}
 	on, audited := e.MySQL, e.reached[auditMySQL] == nil && e.elsewhere[auditMySQL] == nil
 	switch {
@@ -32,7 +32,7 @@ func captures(ctx context.Context, e *Exam) (all []Finding, err error) {
 	switch {
 	// a worker's account does not see the tables of the application
 	case errors.As(err, &fault) && !audited:
-		return []Finding{unseen("whether the triggers are those of the map", err, notGivenSQL)}, nil
+		return []Finding{unknown("whether the triggers are those of the map", err, notGivenSQL)}, nil
 	case err != nil && !errors.As(err, &fault):
 		return nil, err
 	case err != nil:
@@ -61,11 +61,11 @@ func captures(ctx context.Context, e *Exam) (all []Finding, err error) {
 		}
 	}
 	if hidden > 0 {
-		all = append(all, unseen(fmt.Sprintf("%d of %s", hidden, count(len(changes), "trigger")),
+		all = append(all, unknown(fmt.Sprintf("%d of %s", hidden, count(len(changes), "trigger")),
 			errors.New("without the right TRIGGER on a table the server shows none of it"), notGivenSQL))
 	}
 	if len(all) == 0 {
-		all = append(all, well("%s are those of the map", count(len(changes), "trigger")))
+		all = append(all, ok("%s are those of the map", count(len(changes), "trigger")))
 	}
 	more, err := definers(ctx, c, changes)
 	if err != nil {
@@ -83,9 +83,9 @@ func definers(ctx context.Context, c *capture.Capturer, changes []capture.Change
 		what := fmt.Sprintf("%s of %s", d.Account, count(d.Triggers, "trigger"))
 		switch {
 		case d.Err == nil:
-			all = append(all, well("the definer %s has its privileges", what))
+			all = append(all, ok("the definer %s has its privileges", what))
 		case errors.Is(d.Err, capture.ErrUnreadable):
-			all = append(all, unseen("whether the definer "+what+" has its privileges", d.Err,
+			all = append(all, unknown("whether the definer "+what+" has its privileges", d.Err,
 				"GRANT SELECT (User, Host) ON mysql.user to the account of --audit-mysql-dsn shows whether it exists, SELECT ON mysql.* what it may do"))
 		default:
 			evidence, cure, _ := strings.Cut(d.Err.Error(), ":\n")
@@ -128,7 +128,7 @@ AND v.variable_name IN ('transaction_isolation', 'binlog_format', 'sql_log_bin')
 GROUP BY user, name, value ORDER BY user, name, value`
 
 // captureSessions finds defaults and sessions that let triggers lose rows or stop replicas.
-func captureSessions(ctx context.Context, e *Exam, on *session.Sessions, changes []capture.Change) (all []Finding, err error) {
+func captureSessions(ctx context.Context, e *Inputs, on *session.Sessions, changes []capture.Change) (all []Finding, err error) {
 	var risks []sessionRisk
 	var trees []string
 	for _, change := range changes {
@@ -168,7 +168,7 @@ func captureSessions(ctx context.Context, e *Exam, on *session.Sessions, changes
 	switch n := mysqlerr.Number(unread); {
 	case unread == nil:
 	case n == mysqlerr.NoTable, n == mysqlerr.NoRight:
-		all = append(all, unseen("settings of other sessions that write captured tables", unread,
+		all = append(all, unknown("settings of other sessions that write captured tables", unread,
 			"in MySQL GRANT SELECT ON performance_schema.variables_by_thread to the account of --audit-mysql-dsn; MariaDB does not show them"))
 	default:
 		err = unread

@@ -42,7 +42,7 @@ func (w *ward) publish(s served) {
 		return lost, store.Mark{ID: s.lastBatch}, nil
 	}
 	// A worker that publishes the database again is known.
-	if _, _, err := status.PostDatabase(w.t.Context(), w.exam.Redis.Board, d, d.Field(), lost); err != nil {
+	if _, _, err := status.PostDatabase(w.t.Context(), w.exam.Redis.StatusHashes, d, d.Field(), lost); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -57,4 +57,4 @@ func (w *ward) source() string {
 }
 
 // stopServing removes all records, as if their workers had stopped.
-func (w *ward) stopServing() { w.do("del " + string(keyspace.SourcesPage)) }
+func (w *ward) stopServing() { w.do("del " + string(keyspace.SourcesHash)) }

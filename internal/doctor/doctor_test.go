@@ -33,7 +33,7 @@ func testHealthy(w *ward) {
 		t.Errorf("without the audit %s is unknown, wanted %s", got, want)
 	}
 	w.exam.AuditMySQL, w.exam.AuditRedis = nil, nil
-	for _, f := range doctor.Examine(t.Context(), &doctor.Exam{}) {
+	for _, f := range doctor.Examine(t.Context(), &doctor.Inputs{}) {
 		if f.Severity != doctor.Unknown {
 			t.Errorf("of nothing: %+v", f)
 		}

@@ -3,6 +3,7 @@ package doctor_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,6 +29,18 @@ type fault struct {
 	plant    func(w *ward)
 	cure     bool // apply the finding's own fix
 	heal     func(w *ward)
+}
+
+// pageFinds reports whether the table of docs/doctor.md has the fault, by check, account and severity.
+func pageFinds(page string, f fault) bool {
+	_, row, _ := strings.Cut(page, "\n| `"+f.check+"` | "+f.account+" | ")
+	row, _, _ = strings.Cut(row, "\n")
+	cells := strings.Split(row, "|") // critical, warning
+	column := 0
+	if f.severity == doctor.Warning {
+		column = 1
+	}
+	return column < len(cells) && slices.Contains(strings.Split(strings.TrimSpace(cells[column]), ", "), f.name)
 }
 
 func onMySQL(statements ...string) func(*ward) { return func(w *ward) { w.sql(statements...) } }

@@ -21,9 +21,9 @@ import (
 	"github.com/unstale/unstale/invalidation"
 )
 
-// An Exam holds the connections and files to check. A nil field was not given, and checks that
+// Inputs hold the connections and files to check. A nil field was not given, and checks that
 // depend on it are unknown.
-type Exam struct {
+type Inputs struct {
 	MySQL      *session.Sessions  // by the worker's account
 	Redis      *keyspace.Keyspace // by the worker's account
 	AuditMySQL *session.Sessions
@@ -80,7 +80,7 @@ var flags = map[need]string{
 var errNotGiven = errors.New("not given")
 
 // reach checks that each given server answers.
-func (e *Exam) reach(ctx context.Context) {
+func (e *Inputs) reach(ctx context.Context) {
 	e.reached = map[need]error{aMySQL: errNotGiven, aRedis: errNotGiven, aMap: errNotGiven, auditMySQL: errNotGiven, auditRedis: errNotGiven, aState: errNotGiven}
 	try := func(n need, ping func(context.Context) error) {
 		limited, cancel := context.WithTimeout(ctx, reachLimit)
@@ -124,7 +124,7 @@ func (e *Exam) reach(ctx context.Context) {
 }
 
 // redis returns the servers of one Redis, which the caller must have checked to be given.
-func (e *Exam) redis(n need) *keyspace.Nodes {
+func (e *Inputs) redis(n need) *keyspace.Nodes {
 	switch n {
 	case auditRedis:
 		return e.AuditRedis
@@ -135,7 +135,7 @@ func (e *Exam) redis(n need) *keyspace.Nodes {
 }
 
 // looker reads what is going on as `unstale status` does, with Redis if it answers.
-func (e *Exam) looker() *status.Looker {
+func (e *Inputs) looker() *status.Looker {
 	if e.reached[aRedis] != nil {
 		return status.New(e.MySQL, nil)
 	}
@@ -143,7 +143,7 @@ func (e *Exam) looker() *status.Looker {
 }
 
 // lacks returns the reason why a check cannot be made and the fix, or nil.
-func (e *Exam) lacks(needs []need) (cure string, reason error) {
+func (e *Inputs) lacks(needs []need) (cure string, reason error) {
 	for _, n := range needs {
 		if cure, reason := e.unreached(n); reason != nil {
 			return cure, reason
@@ -156,7 +156,7 @@ func (e *Exam) lacks(needs []need) (cure string, reason error) {
 }
 
 // unreached returns the reason why a server cannot be asked and the fix, or nil.
-func (e *Exam) unreached(n need) (cure string, reason error) {
+func (e *Inputs) unreached(n need) (cure string, reason error) {
 	switch err := e.reached[n]; {
 	case err == nil:
 		return "", nil
@@ -171,7 +171,7 @@ type Check struct {
 	Name  string
 	About string // what it examines, in a few words
 	needs []need
-	run   func(context.Context, *Exam) ([]Finding, error)
+	run   func(context.Context, *Inputs) ([]Finding, error)
 }
 
 // checkLimit bounds one check.
@@ -212,7 +212,7 @@ var Checks = []Check{
 
 // Examine runs the checks with the given names, or all, one by one, and returns their findings, at
 // least one each. When ctx ends, the remaining checks are unknown.
-func Examine(ctx context.Context, e *Exam, names ...string) []Finding {
+func Examine(ctx context.Context, e *Inputs, names ...string) []Finding {
 	e.reach(ctx)
 	e.compare(ctx)
 	var all []Finding
@@ -225,9 +225,9 @@ func Examine(ctx context.Context, e *Exam, names ...string) []Finding {
 	return all
 }
 
-func (c *Check) make(ctx context.Context, e *Exam) (all []Finding) {
+func (c *Check) make(ctx context.Context, e *Inputs) (all []Finding) {
 	if cure, reason := e.lacks(c.needs); reason != nil {
-		all = []Finding{unseen(c.About, reason, cure)}
+		all = []Finding{unknown(c.About, reason, cure)}
 	} else {
 		limited, cancel := context.WithTimeout(ctx, checkLimit)
 		defer cancel()
@@ -236,7 +236,7 @@ func (c *Check) make(ctx context.Context, e *Exam) (all []Finding) {
 			if limited.Err() != nil {
 				err = errors.Join(errors.New("it was not over within "+checkLimit.String()), err)
 			}
-			some = append(some, unseen(c.About, err, ""))
+			some = append(some, unknown(c.About, err, ""))
 		}
 		all = some
 	}
@@ -247,7 +247,7 @@ func (c *Check) make(ctx context.Context, e *Exam) (all []Finding) {
 }
 
 // reach reports which given servers do not answer.
-func reach(_ context.Context, e *Exam) (all []Finding, _ error) {
+func reach(_ context.Context, e *Inputs) (all []Finding, _ error) {
 	answered := []string{}
 	for _, n := range []need{aMySQL, aRedis, aMap, auditMySQL, auditRedis, aState} {
 		for _, addr := range slices.Sorted(maps.Keys(e.away[n])) {
@@ -271,10 +271,10 @@ func reach(_ context.Context, e *Exam) (all []Finding, _ error) {
 	}
 	all = append(all, e.placed()...)
 	if len(all) == 0 && len(answered) > 0 {
-		all = append(all, well("given and well: %s", strings.Join(answered, ", ")))
+		all = append(all, ok("given and well: %s", strings.Join(answered, ", ")))
 	}
 	if len(all) == 0 {
-		all = append(all, unseen("nothing to look at", errNotGiven, "give --mysql-dsn, --redis-url and --map"))
+		all = append(all, unknown("nothing to look at", errNotGiven, "give --mysql-dsn, --redis-url and --map"))
 	}
 	return all, nil
 }
@@ -333,7 +333,7 @@ func (o *elsewhere) Error() string {
 
 // compare checks whether the accounts for an audit lead to the worker's servers, if both were given
 // and answer.
-func (e *Exam) compare(ctx context.Context) {
+func (e *Inputs) compare(ctx context.Context) {
 	e.elsewhere, e.unplaced = map[need]*elsewhere{}, map[need]error{}
 	note := func(worker, audit need, find func(context.Context) (*elsewhere, error)) {
 		if e.reached[worker] != nil || e.reached[audit] != nil {
@@ -352,12 +352,12 @@ func (e *Exam) compare(ctx context.Context) {
 }
 
 // placed reports accounts for an audit that lead to another server.
-func (e *Exam) placed() (all []Finding) {
+func (e *Inputs) placed() (all []Finding) {
 	for _, n := range []need{auditMySQL, auditRedis} {
 		other := e.elsewhere[n]
 		switch {
 		case e.unplaced[n] != nil:
-			all = append(all, unseen("whether "+string(n)+" leads to the server of the workers", e.unplaced[n], "make it by 'unstale doctor --help'"))
+			all = append(all, unknown("whether "+string(n)+" leads to the server of the workers", e.unplaced[n], "make it by 'unstale doctor --help'"))
 		case other == nil:
 		case other.replica:
 			all = append(all, found(Info, "what concerns the server of the workers is unknown", other.Error(), "to look at that server, name it in "+other.flag))
@@ -384,7 +384,7 @@ func whichServer(ctx context.Context, db *sql.DB) (map[string]string, error) {
 	return all, nil
 }
 
-func (e *Exam) otherMySQL(ctx context.Context) (*elsewhere, error) {
+func (e *Inputs) otherMySQL(ctx context.Context) (*elsewhere, error) {
 	audited, err := whichServer(ctx, e.AuditMySQL.DB())
 	if err != nil {
 		return nil, err
@@ -407,7 +407,7 @@ func (e *Exam) otherMySQL(ctx context.Context) (*elsewhere, error) {
 
 // otherRedis has the worker's account store a key of doctor's own for some seconds, which the
 // account for the audit reads.
-func (e *Exam) otherRedis(ctx context.Context) (*elsewhere, error) {
+func (e *Inputs) otherRedis(ctx context.Context) (*elsewhere, error) {
 	name, text := keyspace.OwnPrefixes[0]+"doctor:"+rand.Text(), rand.Text()
 	if err := e.Redis.Nodes.Client().Set(ctx, name, text, 10*time.Second).Err(); err != nil {
 		return nil, fmt.Errorf("mark the workers' Redis: %w", err)

@@ -36,8 +36,8 @@ type Finding struct {
 	Cure string `json:"cure,omitempty"`
 }
 
-// well, found and unseen create a finding. Examine sets its Check.
-func well(format string, args ...any) Finding {
+// ok, found and unseen create a finding. Examine sets its Check.
+func ok(format string, args ...any) Finding {
 	return Finding{Severity: OK, Title: fmt.Sprintf(format, args...)}
 }
 
@@ -45,7 +45,7 @@ func found(s Severity, title, evidence, cure string) Finding {
 	return Finding{Severity: s, Title: title, Evidence: evidence, Cure: cure}
 }
 
-func unseen(title string, reason error, cure string) Finding {
+func unknown(title string, reason error, cure string) Finding {
 	return found(Unknown, title, reason.Error(), cure)
 }
 

@@ -17,7 +17,7 @@ import (
 )
 
 // lookupsRun checks each lookup of the map, in a session with the settings of a worker.
-func lookupsRun(ctx context.Context, e *Exam) (all []Finding, err error) {
+func lookupsRun(ctx context.Context, e *Inputs) (all []Finding, err error) {
 	list := e.Map.Lookups()
 	account, _, err := whoAndWhere(ctx, e.MySQL.DB())
 	if err != nil {
@@ -40,10 +40,10 @@ func lookupsRun(ctx context.Context, e *Exam) (all []Finding, err error) {
 		}
 	}
 	if len(all) == 0 {
-		all = append(all, well("%s run", count(len(list), "lookup")))
+		all = append(all, ok("%s run", count(len(list), "lookup")))
 	}
 	if len(unproven) > 0 {
-		all = append(all, unseen("whether lookups find the same for several IDs together as one by one", errors.Join(unproven...), "run this check again when the tables have rows"))
+		all = append(all, unknown("whether lookups find the same for several IDs together as one by one", errors.Join(unproven...), "run this check again when the tables have rows"))
 	}
 	return all, nil
 }
@@ -233,7 +233,7 @@ type lookupReads struct {
 	invokers []string // views and routines that they name: the text does not show what these read
 }
 
-func (e *Exam) readsOfLookups(ctx context.Context, db *sql.DB) (*lookupReads, error) {
+func (e *Inputs) readsOfLookups(ctx context.Context, db *sql.DB) (*lookupReads, error) {
 	r := &lookupReads{noMap: e.Map == nil}
 	if r.noMap {
 		return r, nil

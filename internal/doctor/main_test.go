@@ -48,7 +48,7 @@ type ward struct {
 	redis *servers.Redis
 	state *servers.Redis // of sessions, limits and locks; nil: none
 	admin *redis.Client
-	exam  doctor.Exam
+	exam  doctor.Inputs
 
 	tx       *sql.Tx           // of a fault
 	held     []*sql.Conn       // of a fault
@@ -89,7 +89,7 @@ func newWard(t testing.TB, redisArgs ...string) *ward {
 	w.acl(worker, "reset "+workerRules(t))
 	w.acl("default", noPublish)
 	w.acl(audit, "reset on >secret -@all +ping +select +info +config|get +slowlog|get +acl|dryrun +acl|getuser +acl|users +command +get %R~unstale:beacon:*")
-	w.exam = doctor.Exam{StateDB: -1, Wake: "cache:outbox:wake", RedisUser: worker, LongTransaction: 0}
+	w.exam = doctor.Inputs{StateDB: -1, Wake: "cache:outbox:wake", RedisUser: worker, LongTransaction: 0}
 	w.exam.MySQL, w.exam.Redis = w.mysql(worker, "shop"), w.keys(worker, 0)
 	w.useMap(everything)
 	return w

@@ -40,7 +40,7 @@ const mostTransactions = 100
 
 // transactions finds transactions that keep rows of the outbox invisible or locked: open ones, and
 // prepared XA transactions that were never ended.
-func transactions(ctx context.Context, e *Exam) (all []Finding, err error) {
+func transactions(ctx context.Context, e *Inputs) (all []Finding, err error) {
 	db := e.AuditMySQL.DB()
 	if err := auditsOutbox(ctx, e); err != nil {
 		return nil, err
@@ -51,7 +51,7 @@ func transactions(ctx context.Context, e *Exam) (all []Finding, err error) {
 	}
 	if len(open) > mostTransactions {
 		open = open[:mostTransactions]
-		all = append(all, unseen("the transactions that are younger than the oldest hundred", fmt.Errorf("more than %d are older than %s", mostTransactions, e.LongTransaction),
+		all = append(all, unknown("the transactions that are younger than the oldest hundred", fmt.Errorf("more than %d are older than %s", mostTransactions, e.LongTransaction),
 			"have applications end theirs, or raise --long-transaction"))
 	}
 	sessions, err := queryRows(ctx, db, sessionsSQL)
@@ -78,18 +78,18 @@ func transactions(ctx context.Context, e *Exam) (all []Finding, err error) {
 	prepared, err := queryRows(ctx, db, preparedSQL)
 	switch {
 	case err != nil:
-		all = append(all, unseen("transactions that are prepared for XA", err, "GRANT XA_RECOVER_ADMIN ON *.* to the account of --audit-mysql-dsn"))
+		all = append(all, unknown("transactions that are prepared for XA", err, "GRANT XA_RECOVER_ADMIN ON *.* to the account of --audit-mysql-dsn"))
 	case len(prepared) > 0:
 		all = append(all, found(Warning, "transactions are prepared for XA and wait to be ended: they may hold rows of the outbox, and no restart frees these",
 			fmt.Sprintf("%s, the first %s", count(len(prepared), "transaction"), quoted(prepared[0].first("data"))),
 			"XA RECOVER CONVERT XID; lists them; XA COMMIT or XA ROLLBACK those that their coordinator has forgotten"))
 	}
 	if unclear > 0 {
-		all = append(all, unseen("whether these transactions hold rows of the outbox", errors.New("the server does not show which tables a transaction has locked"),
+		all = append(all, unknown("whether these transactions hold rows of the outbox", errors.New("the server does not show which tables a transaction has locked"),
 			"in MySQL GRANT SELECT ON performance_schema.data_locks; MariaDB has no such list"))
 	}
 	if len(all) == 0 {
-		all = append(all, well("no transaction that holds rows of the outbox is older than %s", e.LongTransaction))
+		all = append(all, ok("no transaction that holds rows of the outbox is older than %s", e.LongTransaction))
 	}
 	return all, nil
 }
@@ -108,7 +108,7 @@ const hasOutboxSQL = "SELECT table_name FROM information_schema.tables WHERE tab
 
 // auditsOutbox returns an error if the audited database does not have the outbox: rows may then be
 // locked elsewhere.
-func auditsOutbox(ctx context.Context, e *Exam) error {
+func auditsOutbox(ctx context.Context, e *Inputs) error {
 	here, err := texts(ctx, e.AuditMySQL.DB(), hasOutboxSQL)
 	if err == nil && len(here) == 0 {
 		err = errors.New("the database of --audit-mysql-dsn has no outbox, or the account may not read it")
@@ -143,7 +143,7 @@ const (
 
 // floatIDs looks in the journal of the last day for IDs in the notation of a float: of entities that
 // have the type int, and of entities without a type that have integers too.
-func floatIDs(ctx context.Context, e *Exam) ([]Finding, error) {
+func floatIDs(ctx context.Context, e *Inputs) ([]Finding, error) {
 	var (
 		floats   []string // "entity id"
 		ints     = map[string]bool{}
@@ -179,9 +179,9 @@ func floatIDs(ctx context.Context, e *Exam) ([]Finding, error) {
 		return []Finding{found(Warning, "a driver wrote IDs as floats, so the keys of these rows were not deleted", strings.Join(floats[:min(mostFloats, len(floats))], "\n"),
 			"insert IDs as text, then invalidate these objects again: docs/adopting.md#ids-from-drivers")}, nil
 	case !complete:
-		return []Finding{unseen("whether a driver wrote IDs as floats", errors.New("the journal of the last day was not read within "+floatsLimit.String()), "")}, nil
+		return []Finding{unknown("whether a driver wrote IDs as floats", errors.New("the journal of the last day was not read within "+floatsLimit.String()), "")}, nil
 	}
-	return []Finding{well("the journal of the last day has no ID that a driver wrote as a float")}, nil
+	return []Finding{ok("the journal of the last day has no ID that a driver wrote as a float")}, nil
 }
 
 // Contract: no lock; the server's table of privileges on tables.
@@ -190,7 +190,7 @@ WHERE Db = DATABASE() AND Table_name LIKE 'cache\_outbox%' AND FIND_IN_SET('Inse
 
 // inserts finds accounts that may choose the ID of a row. Only the worker's account inserts whole
 // rows.
-func inserts(ctx context.Context, e *Exam) (all []Finding, err error) {
+func inserts(ctx context.Context, e *Inputs) (all []Finding, err error) {
 	worker := ""
 	if e.reached[aMySQL] == nil {
 		if worker, _, err = whoAndWhere(ctx, e.MySQL.DB()); err != nil {
@@ -199,7 +199,7 @@ func inserts(ctx context.Context, e *Exam) (all []Finding, err error) {
 	}
 	held, err := queryRows(ctx, e.AuditMySQL.DB(), insertersSQL)
 	if mysqlerr.Number(err) == mysqlerr.NoRight {
-		return []Finding{unseen("which accounts may choose the ID of a row", err, "GRANT SELECT ON mysql.tables_priv to the account of --audit-mysql-dsn")}, nil
+		return []Finding{unknown("which accounts may choose the ID of a row", err, "GRANT SELECT ON mysql.tables_priv to the account of --audit-mysql-dsn")}, nil
 	}
 	if err != nil {
 		return nil, err
@@ -215,14 +215,14 @@ func inserts(ctx context.Context, e *Exam) (all []Finding, err error) {
 		cure = append(cure, fmt.Sprintf("GRANT INSERT (%s) ON `%s`.%s TO %s;", columns, strings.ReplaceAll(h["db"], "`", "``"), h["tbl"], quoteAccount(h["user"]+"_2", h["host"])))
 	}
 	if len(evidence) == 0 {
-		return []Finding{well("no account but a worker's has INSERT on a whole table of the outbox; grants on the database are not looked at")}, nil
+		return []Finding{ok("no account but a worker's has INSERT on a whole table of the outbox; grants on the database are not looked at")}, nil
 	}
 	return []Finding{found(Warning, "accounts may choose the ID of a row, and one high ID makes every later insert fail (1467)", strings.Join(evidence, "\n"),
 		strings.Join(append([]string{"create a new account with the application's other privileges: docs/accounts.md#insert-privileges-by-column"}, cure...), "\n"))}, nil
 }
 
 // ids finds tables whose IDs run out because an insert has chosen a high one.
-func ids(ctx context.Context, e *Exam) (all []Finding, err error) {
+func ids(ctx context.Context, e *Inputs) (all []Finding, err error) {
 	tables, err := store.NewOverview(e.MySQL).IDsLeft(ctx)
 	if err != nil {
 		return nil, err
@@ -238,7 +238,7 @@ func ids(ctx context.Context, e *Exam) (all []Finding, err error) {
 		}
 	}
 	if len(all) == 0 {
-		all = append(all, well("no insert has chosen a high ID, so IDs do not run out"))
+		all = append(all, ok("no insert has chosen a high ID, so IDs do not run out"))
 	}
 	return all, nil
 }
@@ -287,7 +287,7 @@ func jam(ctx context.Context, db *sql.DB, sessions []row) []Finding {
 	}
 	all := []Finding{found(Critical, title, strings.Join(evidence, "\n"), "have the application end it, or give up the waiting ALTER or LOCK TABLES\n"+strings.TrimSuffix(cure, "\n"))}
 	if cure == "" {
-		all = append(all, unseen("who keeps the table", errors.Join(errors.New("no session is known to"), err), "look for LOCK TABLES, backups and open transactions in SHOW PROCESSLIST"))
+		all = append(all, unknown("who keeps the table", errors.Join(errors.New("no session is known to"), err), "look for LOCK TABLES, backups and open transactions in SHOW PROCESSLIST"))
 	}
 	return all
 }
@@ -307,7 +307,7 @@ const mostConnections = 0.8
 // Contract: no lock; counters of the server, which need no privilege.
 const connectionsSQL = "SHOW GLOBAL STATUS WHERE Variable_name IN ('Threads_connected', 'Max_used_connections')"
 
-func mysqlConnections(ctx context.Context, e *Exam) ([]Finding, error) {
+func mysqlConnections(ctx context.Context, e *Inputs) ([]Finding, error) {
 	db := e.MySQL.DB()
 	rows, err := queryRows(ctx, db, connectionsSQL)
 	if err != nil {
@@ -339,7 +339,7 @@ func mysqlConnections(ctx context.Context, e *Exam) ([]Finding, error) {
 	case peak >= mostConnections*limit:
 		return []Finding{found(Warning, "there were hardly any connections left", evidence, cure)}, nil
 	}
-	return []Finding{well("%s", evidence)}, nil
+	return []Finding{ok("%s", evidence)}, nil
 }
 
 // mostLag limits the lag of a replica, in seconds: a reader that loads from the replica stores data
@@ -361,9 +361,9 @@ func sourcesOf(ctx context.Context, db *sql.DB) (rows []row, err error) {
 }
 
 // mysqlReplication may examine a server other than the worker's: one of its replicas.
-func mysqlReplication(ctx context.Context, e *Exam) ([]Finding, error) {
+func mysqlReplication(ctx context.Context, e *Inputs) ([]Finding, error) {
 	if cure, reason := e.unreached(auditMySQL); reason != nil {
-		return []Finding{unseen("how far a replica of MySQL is behind", reason, cure)}, nil
+		return []Finding{unknown("how far a replica of MySQL is behind", reason, cure)}, nil
 	}
 	rows, err := sourcesOf(ctx, e.AuditMySQL.DB())
 	if err != nil {
@@ -386,7 +386,7 @@ func replicaFinding(r row) Finding {
 	behind := r.first("Seconds_Behind_Source", "Seconds_Behind_Master")
 	running := r.first("Replica_SQL_Running", "Slave_SQL_Running") == "Yes" && r.first("Replica_IO_Running", "Slave_IO_Running") == "Yes"
 	if n, err := strconv.Atoi(behind); running && err == nil && n <= mostLag {
-		return well("the audited MySQL is a replica of %s, %d s behind", from, n)
+		return ok("the audited MySQL is a replica of %s, %d s behind", from, n)
 	}
 	if behind == "" {
 		behind = "an unknown number of"
@@ -438,12 +438,12 @@ var settings = []setting{
 
 // mysqlSettings also repeats the queries of a worker's start. Sessions are pinned, and were read
 // back when they were opened.
-func mysqlSettings(ctx context.Context, e *Exam) (all []Finding, err error) {
+func mysqlSettings(ctx context.Context, e *Inputs) (all []Finding, err error) {
 	if err := e.MySQL.Check(ctx); err != nil {
 		for _, one := range split(err) {
 			var wrong session.SettingError
 			if !errors.As(one, &wrong) {
-				all = append(all, unseen("settings that a worker refuses", one, ""))
+				all = append(all, unknown("settings that a worker refuses", one, ""))
 				continue
 			}
 			text, cure, _ := strings.Cut(wrong.Error(), "; ")
@@ -468,7 +468,7 @@ func mysqlSettings(ctx context.Context, e *Exam) (all []Finding, err error) {
 		}
 	}
 	if len(all) == 0 {
-		f := well("settings of the server are well; sessions of unstale pin their own")
+		f := ok("settings of the server are well; sessions of unstale pin their own")
 		f.Evidence = strings.Join(seen, " ")
 		all = append(all, f)
 	}
@@ -509,7 +509,7 @@ const (
 	historyMySQL   = "SELECT count AS Value FROM information_schema.innodb_metrics WHERE name = 'trx_rseg_history_len' AND status = 'enabled'"
 )
 
-func purge(ctx context.Context, e *Exam) ([]Finding, error) {
+func purge(ctx context.Context, e *Inputs) ([]Finding, error) {
 	db := e.AuditMySQL.DB()
 	if err := auditsOutbox(ctx, e); err != nil {
 		return nil, err
@@ -532,5 +532,5 @@ func purge(ctx context.Context, e *Exam) ([]Finding, error) {
 		return []Finding{found(Warning, "MySQL is behind with purging deleted rows", fmt.Sprintf("history list length %d", n),
 			"end the oldest transaction or snapshot, such as a backup: see the check named transactions")}, nil
 	}
-	return []Finding{well("the history list length is %d", n)}, nil
+	return []Finding{ok("the history list length is %d", n)}, nil
 }

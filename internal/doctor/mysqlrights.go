@@ -51,7 +51,7 @@ var rightSQL = map[string]string{
 }
 
 // mysqlRights runs the statements of a worker on no row.
-func mysqlRights(ctx context.Context, e *Exam) (all []Finding, err error) {
+func mysqlRights(ctx context.Context, e *Inputs) (all []Finding, err error) {
 	db := e.MySQL.DB()
 	account, database, err := whoAndWhere(ctx, db)
 	if err != nil {
@@ -62,7 +62,7 @@ func mysqlRights(ctx context.Context, e *Exam) (all []Finding, err error) {
 	for _, t := range WorkerRights {
 		lacks, said, err := t.try(ctx, db)
 		if err != nil {
-			all = append(all, unseen("the rights on "+t.Table, err, ""))
+			all = append(all, unknown("the rights on "+t.Table, err, ""))
 		}
 		tried += len(t.Rights)
 		if len(lacks) > 0 {
@@ -74,7 +74,7 @@ func mysqlRights(ctx context.Context, e *Exam) (all []Finding, err error) {
 		all = append(all, found(Critical, "the worker's MySQL account lacks rights", strings.Join(evidence, "\n"), strings.Join(grants, "\n")))
 	}
 	if len(all) == 0 {
-		all = append(all, well("%s are there, each was tried", count(tried, "right")))
+		all = append(all, ok("%s are there, each was tried", count(tried, "right")))
 	}
 	return all, nil
 }
@@ -143,7 +143,7 @@ const currentRoleSQL = "SELECT COALESCE(CURRENT_ROLE(), 'NONE')"
 
 // mysqlExcess compares the grants of the account and of its active roles with the needs of a
 // worker. The result is a hint: only a trial proves a privilege, and these are not tried.
-func mysqlExcess(ctx context.Context, e *Exam) (all []Finding, err error) {
+func mysqlExcess(ctx context.Context, e *Inputs) (all []Finding, err error) {
 	db := e.MySQL.DB()
 	account, database, err := whoAndWhere(ctx, db)
 	if err != nil {
@@ -186,11 +186,11 @@ func mysqlExcess(ctx context.Context, e *Exam) (all []Finding, err error) {
 			strings.Join(append(reads.create(database, account), "then name the new account in --mysql-dsn"), "\n")))
 	}
 	if len(unclear) > 0 {
-		all = append(all, unseen("what else the worker's MySQL account may do", errors.New(strings.Join(unclear, "\n")),
+		all = append(all, unknown("what else the worker's MySQL account may do", errors.New(strings.Join(unclear, "\n")),
 			"use an account without roles, which has the grants of docs/accounts.md"))
 	}
 	if len(all) == 0 {
-		all = append(all, well("the worker's MySQL account may do no more than a worker does, by SHOW GRANTS"))
+		all = append(all, ok("the worker's MySQL account may do no more than a worker does, by SHOW GRANTS"))
 	}
 	return all, nil
 }

@@ -30,7 +30,7 @@ func ruleNamesOf(m *invalidation.Map) (n names) {
 // workerRules returns the key patterns of a worker.
 func (n names) workerRules() []string {
 	rules := patterns(n.globs)
-	for _, rule := range strings.Fields(keyspace.BoardRules) {
+	for _, rule := range strings.Fields(keyspace.StatusRules) {
 		if strings.HasPrefix(rule, "~") {
 			rules = append(rules, rule)
 		}

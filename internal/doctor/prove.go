@@ -37,7 +37,7 @@ capture: {unstale_prove: {entity: thing, id: id}}
 
 // A proof is the state that its steps share.
 type proof struct {
-	exam   *Exam
+	inputs *Inputs
 	db     *sql.DB // of exam
 	redis  redis.UniversalClient
 	worker *worker.Worker
@@ -48,8 +48,8 @@ type proof struct {
 }
 
 // open returns an error unless the database is empty.
-func open(ctx context.Context, config *mysql.Config, e *Exam, o keyspace.Options) (p *proof, err error) {
-	p = &proof{exam: e, db: e.MySQL.DB(), redis: e.Redis.Nodes.Client(), prefix: "unstale-prove:" + rand.Text()[:8]}
+func open(ctx context.Context, config *mysql.Config, e *Inputs, o keyspace.Options) (p *proof, err error) {
+	p = &proof{inputs: e, db: e.MySQL.DB(), redis: e.Redis.Nodes.Client(), prefix: "unstale-prove:" + rand.Text()[:8]}
 	if e.Map, err = invalidation.Parse("map of the proof", []byte(strings.ReplaceAll(mapText, "PREFIX", p.prefix)), nil); err != nil {
 		return nil, err
 	}
@@ -172,19 +172,19 @@ type ProofReport struct {
 // options are the options of e.Redis. If a step fails, the others are still tried; an error is
 // about the database, a server that cannot be used at all, or what could not be removed. Processes
 // take turns in a database.
-func Prove(ctx context.Context, config *mysql.Config, e *Exam, options keyspace.Options) (r ProofReport, err error) {
+func Prove(ctx context.Context, config *mysql.Config, e *Inputs, options keyspace.Options) (r ProofReport, err error) {
 	if err := proofReach(ctx, e); err != nil {
 		return r, err
 	}
 	err = schema.Locked(ctx, e.MySQL.SchemaDB(), "prove", func(string) {}, func() (err error) {
-		r, err = run(ctx, config, e, options)
+		r, err = proveAll(ctx, config, e, options)
 		return err
 	})
 	return r, err
 }
 
 // proofReach returns an error unless both servers answer and the client of Redis fits its mode.
-func proofReach(ctx context.Context, e *Exam) error {
+func proofReach(ctx context.Context, e *Inputs) error {
 	if err := errors.Join(e.MySQL.Ping(ctx), e.Redis.Nodes.Ping(ctx)); err != nil {
 		return err
 	}
@@ -200,7 +200,7 @@ func proofReach(ctx context.Context, e *Exam) error {
 	return nil // the steps report other errors
 }
 
-func run(ctx context.Context, config *mysql.Config, e *Exam, options keyspace.Options) (r ProofReport, err error) {
+func proveAll(ctx context.Context, config *mysql.Config, e *Inputs, options keyspace.Options) (r ProofReport, err error) {
 	p, err := open(ctx, config, e, options)
 	if err != nil {
 		return r, err
@@ -248,12 +248,12 @@ func distinct(text string) string {
 
 func (p *proof) versions(ctx context.Context) (database, cache string) {
 	for _, name := range []string{"@@version", "@@version_comment", "@@aurora_version"} {
-		if text, err := p.exam.MySQL.Variable(ctx, name); err == nil {
+		if text, err := p.inputs.MySQL.Variable(ctx, name); err == nil {
 			database = strings.TrimSpace(database + " " + text)
 		}
 	}
 	masters := 0
-	_ = p.exam.Redis.Nodes.EachMaster(ctx, func(c *redis.Client) error { // it may hide INFO
+	_ = p.inputs.Redis.Nodes.EachMaster(ctx, func(c *redis.Client) error { // it may hide INFO
 		masters++
 		facts := redisclient.Facts(c.Info(ctx, "server").Val())
 		if cache = "Redis " + facts["redis_version"]; facts["valkey_version"] != "" {
@@ -261,7 +261,7 @@ func (p *proof) versions(ctx context.Context) (database, cache string) {
 		}
 		return nil
 	})
-	if p.exam.Redis.Nodes.IsCluster() {
+	if p.inputs.Redis.Nodes.IsCluster() {
 		cache += fmt.Sprintf(", Cluster, masters: %d", masters)
 	}
 	return database, cache
@@ -309,7 +309,7 @@ var steps = []step{
 
 func (p *proof) migrate(ctx context.Context) error {
 	began := time.Now()
-	done, err := migrations.Up(ctx, p.exam.MySQL.SchemaDB())
+	done, err := migrations.Up(ctx, p.inputs.MySQL.SchemaDB())
 	p.saw = fmt.Sprintf("%d migrations in %s", len(done), time.Since(began).Round(time.Millisecond))
 	if err == nil {
 		_, err = p.db.ExecContext(ctx, "CREATE TABLE unstale_prove (id INT PRIMARY KEY) ENGINE=InnoDB")
@@ -324,7 +324,7 @@ func (p *proof) locks(ctx context.Context) error {
 		return err
 	}
 	var txs [3]*sql.Tx
-	for i, from := range []*sql.DB{p.db, p.exam.MySQL.Claims, p.exam.MySQL.Claims} {
+	for i, from := range []*sql.DB{p.db, p.inputs.MySQL.Claims, p.inputs.MySQL.Claims} {
 		tx, err := from.BeginTx(ctx, nil)
 		if err != nil {
 			return err
@@ -394,7 +394,7 @@ func (p *proof) scripts(ctx context.Context) error {
 }
 
 func (p *proof) triggers(ctx context.Context) error {
-	c := &capture.Capturer{DB: p.exam.MySQL.SchemaDB(), Captures: p.exam.Map.Captures(), Notify: func(string) {}}
+	c := &capture.Capturer{DB: p.inputs.MySQL.SchemaDB(), Captures: p.inputs.Map.Captures(), Notify: func(string) {}}
 	err := errors.Join(c.Apply(ctx, func(capture.Change) {}), p.set(ctx, "2"))
 	if err == nil {
 		_, err = p.db.ExecContext(ctx, "DELETE FROM unstale_prove WHERE id = 2")

@@ -21,7 +21,7 @@ import (
 const stuckAge = time.Minute
 
 // queue reports the same as `unstale status`: waiting rows, since when, and why.
-func queue(ctx context.Context, e *Exam) (all []Finding, err error) {
+func queue(ctx context.Context, e *Inputs) (all []Finding, err error) {
 	s, v, err := e.looker().LookTwice(ctx)
 	switch {
 	case mysqlerr.Number(err) == mysqlerr.LockTimeout:
@@ -52,7 +52,7 @@ func queue(ctx context.Context, e *Exam) (all []Finding, err error) {
 			"look at its process and its log; a signal that stops it, such as SIGTERM, has it say goodbye"))
 	}
 	if v.Level == status.Fresh {
-		all = append(all, well("%s; %s", v, last))
+		all = append(all, ok("%s; %s", v, last))
 	}
 	return all, nil
 }
@@ -101,7 +101,7 @@ func exact(n int, singular string, plural ...string) string {
 const recently = 10 * time.Minute
 
 // runningMap compares the map with the map of the last batch.
-func runningMap(ctx context.Context, e *Exam) ([]Finding, error) {
+func runningMap(ctx context.Context, e *Inputs) ([]Finding, error) {
 	s, _, err := e.looker().Look(ctx)
 	if err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func runningMap(ctx context.Context, e *Exam) ([]Finding, error) {
 	evidence := fmt.Sprintf("worker %s settled batch %d at %s with map %s, this one is %s",
 		b.Worker, b.ID, b.SettledAt.Format(time.RFC3339), b.MapVersion, e.Map.Version())
 	if b.MapVersion == e.Map.Version() {
-		return []Finding{well("the last batch was carried with this map, %s", b.MapVersion)}, nil
+		return []Finding{ok("the last batch was carried with this map, %s", b.MapVersion)}, nil
 	}
 	return []Finding{found(Warning, "the last batch was carried with another map: a worker has refused this one, reads another file or other variables, or has not carried anything since",
 		evidence, "look for 'the new map is refused' in the workers' logs, and compare 'map_version' there")}, nil
@@ -139,18 +139,18 @@ func runningMaps(version string, workers []store.WorkerNote) (all []Finding) {
 		}
 	}
 	if len(all) == 0 && same > 0 {
-		all = append(all, well("this map, %s, is that of %s", version, count(same, "worker")))
+		all = append(all, ok("this map, %s, is that of %s", version, count(same, "worker")))
 	}
 	return all
 }
 
 // databases reports conflicts of this database with Redis and with other databases there.
-func databases(ctx context.Context, e *Exam) (all []Finding, err error) {
+func databases(ctx context.Context, e *Inputs) (all []Finding, err error) {
 	source, err := e.MySQL.Source(ctx)
 	if err != nil {
 		return nil, err
 	}
-	list, known, err := status.Conflicts(ctx, e.Redis.Board, source)
+	list, known, err := status.Conflicts(ctx, e.Redis.StatusHashes, source)
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +171,7 @@ func databases(ctx context.Context, e *Exam) (all []Finding, err error) {
 		return []Finding{found(Unknown, "whether workers of another database share this Redis", "no worker publishes which database it serves",
 			"start a worker, with the ACL rules of `unstale acl worker`")}, nil
 	}
-	return []Finding{well("no other database on this Redis has the ID or names of this one, and none was restored")}, nil
+	return []Finding{ok("no other database on this Redis has the ID or names of this one, and none was restored")}, nil
 }
 
 // mostApart is how far clocks may be apart: times in rows are by the database's clock, unlink times
@@ -182,7 +182,7 @@ const mostApart = time.Second
 const clockSQL = "SELECT UTC_TIMESTAMP(6)"
 
 // clocks compares this host's clock with that of each server, by the middle of the round trip.
-func clocks(ctx context.Context, e *Exam) (all []Finding, err error) {
+func clocks(ctx context.Context, e *Inputs) (all []Finding, err error) {
 	if e.reached[aMySQL] == nil {
 		all = append(all, clock(ctx, "MySQL", func(ctx context.Context) (now time.Time, err error) {
 			err = e.MySQL.DB().QueryRowContext(ctx, clockSQL).Scan(&now)
@@ -211,7 +211,7 @@ func clock(ctx context.Context, server string, ask func(context.Context) (time.T
 		now, err := ask(ctx)
 		took := time.Since(began)
 		if err != nil {
-			return unseen("the clock of "+server, err, "")
+			return unknown("the clock of "+server, err, "")
 		}
 		if i == 0 || took < trip {
 			trip, apart = took, now.Sub(began.Add(took/2))
@@ -221,7 +221,7 @@ func clock(ctx context.Context, server string, ask func(context.Context) (time.T
 		return found(Warning, "the clock of "+server+" is another than this host's", fmt.Sprintf("%s apart, in a round trip of %s", apart.Round(time.Millisecond), trip.Round(time.Microsecond)),
 			"have both follow a time server")
 	}
-	return well("the clock of %s is within %s of this host's", server, (apart.Abs() + trip/2).Round(time.Millisecond))
+	return ok("the clock of %s is within %s of this host's", server, (apart.Abs() + trip/2).Round(time.Millisecond))
 }
 
 // Contract: the dictionary, without a row lock; it shows only tables that the account has a
@@ -231,7 +231,7 @@ WHERE table_name = '` + schema.Table + `' AND table_schema <> DATABASE() ORDER B
 
 // schemaFits also looks for an outbox in other databases, since a wrong database name is a common
 // mistake.
-func schemaFits(ctx context.Context, e *Exam) ([]Finding, error) {
+func schemaFits(ctx context.Context, e *Inputs) ([]Finding, error) {
 	db := e.MySQL.DB()
 	err := schema.Check(ctx, db)
 	switch {
@@ -254,14 +254,14 @@ func schemaFits(ctx context.Context, e *Exam) ([]Finding, error) {
 	}
 	all := []Finding{found(Critical, "the tables of the outbox in "+here+" do not fit this binary", err.Error(), "unstale migrate up, or deploy the other binary")}
 	if readErr != nil {
-		all = append(all, unseen("whether another database has an outbox", readErr, ""))
+		all = append(all, unknown("whether another database has an outbox", readErr, ""))
 	}
 	return all, nil
 }
 
 // layout compares the tables with the result of the migrations. Only an account with TRIGGER sees
 // triggers, and that is the audit's.
-func layout(ctx context.Context, e *Exam) (all []Finding, _ error) {
+func layout(ctx context.Context, e *Inputs) (all []Finding, _ error) {
 	list, err := schema.Deviations(ctx, e.MySQL.DB())
 	if err != nil {
 		return nil, err
@@ -283,9 +283,9 @@ func layout(ctx context.Context, e *Exam) (all []Finding, _ error) {
 	}
 	switch {
 	case len(list) == 0 && have > schema.Version:
-		return []Finding{well("the outbox has version %d, which is newer than this binary's %d and declares that the binary may run on it", have, schema.Version)}, nil
+		return []Finding{ok("the outbox has version %d, which is newer than this binary's %d and declares that the binary may run on it", have, schema.Version)}, nil
 	case len(list) == 0:
-		return []Finding{well("the outbox has version %d, and its tables are as the migrations left them", have)}, nil
+		return []Finding{ok("the outbox has version %d, and its tables are as the migrations left them", have)}, nil
 	}
 	for _, d := range list {
 		all = append(all, found(Warning, d.What, fmt.Sprintf("version %d has it otherwise", schema.Version), d.Cure))

@@ -68,12 +68,12 @@ func (i *info) judge(look func(*info) []Finding) []Finding {
 	}
 	slices.Sort(i.untold)
 	all = slices.DeleteFunc(all, func(f Finding) bool { return f.Severity == OK })
-	return append(all, unseen(i.addr+": what goes by "+strings.Join(slices.Compact(i.untold), ", "), errors.New("its INFO does not tell"), "ask who runs this Redis"))
+	return append(all, unknown(i.addr+": what goes by "+strings.Join(slices.Compact(i.untold), ", "), errors.New("its INFO does not tell"), "ask who runs this Redis"))
 }
 
 // eachMaster asks each master of the audited Redis for sections of INFO, and calls look with the
 // answer.
-func eachMaster(ctx context.Context, e *Exam, look func(*info) []Finding, sections ...string) (all []Finding, err error) {
+func eachMaster(ctx context.Context, e *Inputs, look func(*info) []Finding, sections ...string) (all []Finding, err error) {
 	return onMasters(ctx, e, auditRedis, func(c *redis.Client, addr string) ([]Finding, error) {
 		i := &info{addr: addr, client: c, values: map[string]string{}}
 		for _, section := range sections {
@@ -88,17 +88,17 @@ func eachMaster(ctx context.Context, e *Exam, look func(*info) []Finding, sectio
 }
 
 // onMasters calls look for each master of a Redis. A master that does not answer is unknown.
-func onMasters(ctx context.Context, e *Exam, n need, look func(c *redis.Client, addr string) ([]Finding, error)) (all []Finding, err error) {
+func onMasters(ctx context.Context, e *Inputs, n need, look func(c *redis.Client, addr string) ([]Finding, error)) (all []Finding, err error) {
 	err = e.redis(n).EachMaster(ctx, func(c *redis.Client) error {
 		addr := redisclient.Address(c)
 		if err := e.away[n][addr]; err != nil {
-			all = append(all, unseen(addr+": it does not answer", err, notReached))
+			all = append(all, unknown(addr+": it does not answer", err, notReached))
 			return nil
 		}
 		some, err := look(c, addr)
 		all = append(all, some...)
 		if err != nil {
-			all = append(all, unseen(addr+": it could not be looked at", err, ""))
+			all = append(all, unknown(addr+": it could not be looked at", err, ""))
 		}
 		return ctx.Err()
 	})
@@ -124,7 +124,7 @@ const (
 	policyBeginsOfKeys = "allkeys-"
 )
 
-func redisMemory(ctx context.Context, e *Exam) ([]Finding, error) {
+func redisMemory(ctx context.Context, e *Inputs) ([]Finding, error) {
 	return eachMaster(ctx, e, memoryOf, "server", "memory", "stats", "commandstats")
 }
 
@@ -169,12 +169,12 @@ func memoryOf(i *info) (all []Finding) {
 		default:
 			ratio = fmt.Sprintf("hit ratio %.2f", hits/reads)
 		}
-		all = append(all, well("%s: %s used of %s, policy %s, %.0f keys evicted, %s", i.addr, megabytes(used), megabytes(limit), policy, i.number("evicted_keys"), ratio))
+		all = append(all, ok("%s: %s used of %s, policy %s, %.0f keys evicted, %s", i.addr, megabytes(used), megabytes(limit), policy, i.number("evicted_keys"), ratio))
 	}
 	return all
 }
 
-func redisPersistence(ctx context.Context, e *Exam) ([]Finding, error) {
+func redisPersistence(ctx context.Context, e *Inputs) ([]Finding, error) {
 	return eachMaster(ctx, e, func(i *info) (all []Finding) {
 		if i.value("aof_enabled") == "1" {
 			all = append(all, found(Warning, "the cache writes an append-only file, which it does not need: each write waits for the disk", i.addr+": aof_enabled 1",
@@ -190,13 +190,13 @@ func redisPersistence(ctx context.Context, e *Exam) ([]Finding, error) {
 		}
 		switch {
 		case err != nil:
-			all = append(all, unseen(i.addr+": whether it makes snapshots", err, ""))
+			all = append(all, unknown(i.addr+": whether it makes snapshots", err, ""))
 		case snapshots["save"] != "":
 			all = append(all, found(Info, "the cache makes snapshots; after a restart from one, workers unlink again what it has forgotten",
 				i.addr+": save "+snapshots["save"], `set save "", if nothing but a cache is in it`))
 		}
 		if len(all) == 0 {
-			all = append(all, well("%s: neither an append-only file nor snapshots", i.addr))
+			all = append(all, ok("%s: neither an append-only file nor snapshots", i.addr))
 		}
 		return all
 	}, "persistence")
@@ -204,12 +204,12 @@ func redisPersistence(ctx context.Context, e *Exam) ([]Finding, error) {
 
 // redisPublishers finds the users of Redis, other than the worker's, that may publish messages to
 // readers.
-func redisPublishers(ctx context.Context, e *Exam) (all []Finding, err error) {
+func redisPublishers(ctx context.Context, e *Inputs) (all []Finding, err error) {
 	channel, worker := e.Map.Channel(), cmp.Or(e.RedisUser, "default")
 	all, err = onMasters(ctx, e, auditRedis, func(c *redis.Client, addr string) ([]Finding, error) {
 		users, err := publishersAt(ctx, c, channel, worker)
 		if err != nil {
-			return []Finding{unseen(addr+": who may publish on "+channel, err, "grant the account of --audit-redis-url +acl|users, +acl|getuser and +acl|dryrun")}, nil
+			return []Finding{unknown(addr+": who may publish on "+channel, err, "grant the account of --audit-redis-url +acl|users, +acl|getuser and +acl|dryrun")}, nil
 		}
 		if len(users) == 0 {
 			return nil, nil
@@ -218,7 +218,7 @@ func redisPublishers(ctx context.Context, e *Exam) (all []Finding, err error) {
 			fmt.Sprintf("%s: on %s publish also %s", addr, channel, listed(users)), noPublishing(users, channel))}, nil
 	})
 	if err == nil && len(all) == 0 {
-		all = append(all, well("only %s may publish on %s", worker, channel))
+		all = append(all, ok("only %s may publish on %s", worker, channel))
 	}
 	return all, err
 }
@@ -274,7 +274,7 @@ func noPublishing(users []string, channel string) string {
 // mostBehind is how many bytes of writes a replica may lack: some seconds of a busy cache.
 const mostBehind = 10e6
 
-func redisReplication(ctx context.Context, e *Exam) ([]Finding, error) {
+func redisReplication(ctx context.Context, e *Inputs) ([]Finding, error) {
 	all, err := eachMaster(ctx, e, func(i *info) (all []Finding) {
 		if i.value("role") != "master" {
 			return []Finding{found(Critical, "this Redis is a replica, which takes no writes", i.addr+": role "+i.values["role"]+", link "+i.values["master_link_status"],
@@ -294,7 +294,7 @@ func redisReplication(ctx context.Context, e *Exam) ([]Finding, error) {
 			offset, offsetErr := strconv.ParseFloat(fields["offset"], 64)
 			lag, lagErr := strconv.Atoi(fields["lag"])
 			if err := errors.Join(offsetErr, lagErr); err != nil {
-				all = append(all, unseen(i.addr+": how far a replica is behind", fmt.Errorf("INFO says %s:%s", name, value), ""))
+				all = append(all, unknown(i.addr+": how far a replica is behind", fmt.Errorf("INFO says %s:%s", name, value), ""))
 				continue
 			}
 			behind := i.number("master_repl_offset") - offset
@@ -306,7 +306,7 @@ func redisReplication(ctx context.Context, e *Exam) ([]Finding, error) {
 				"look at its log, its network and its disk; --redis-wait waits for replicas"))
 		}
 		if len(all) == 0 {
-			all = append(all, well("%s: %s, none behind", i.addr, count(replicas, "replica")))
+			all = append(all, ok("%s: %s, none behind", i.addr, count(replicas, "replica")))
 		}
 		return all
 	}, "replication")
@@ -315,7 +315,7 @@ func redisReplication(ctx context.Context, e *Exam) ([]Finding, error) {
 	}
 	gone, err := goneReplicas(ctx, e)
 	if err != nil {
-		return append(all, unseen("replicas that no master hears of", err, "in Redis Cluster the account of the audit needs +cluster|nodes")), nil
+		return append(all, unknown("replicas that no master hears of", err, "in Redis Cluster the account of the audit needs +cluster|nodes")), nil
 	}
 	return append(all, gone...), nil
 }
@@ -324,7 +324,7 @@ var errEnough = errors.New("enough")
 
 // goneReplicas returns the replicas that the Cluster knows and no master lists, since they are
 // unavailable: the first master that answers reports them.
-func goneReplicas(ctx context.Context, e *Exam) (all []Finding, err error) {
+func goneReplicas(ctx context.Context, e *Inputs) (all []Finding, err error) {
 	err = e.AuditRedis.EachMaster(ctx, func(c *redis.Client) error {
 		if e.away[auditRedis][c.Options().Addr] != nil {
 			return nil
@@ -361,11 +361,11 @@ const (
 )
 
 // redisSlowLog reports only the names of commands, because their arguments are data.
-func redisSlowLog(ctx context.Context, e *Exam) ([]Finding, error) {
+func redisSlowLog(ctx context.Context, e *Inputs) ([]Finding, error) {
 	return onMasters(ctx, e, auditRedis, func(c *redis.Client, addr string) (all []Finding, err error) {
 		slow, err := slowFrom(ctx, c)
 		if err != nil {
-			all = append(all, unseen(addr+": what was slow", err, "set slowlog-log-slower-than 10000 and slowlog-max-len 128 in its configuration"))
+			all = append(all, unknown(addr+": what was slow", err, "set slowlog-log-slower-than 10000 and slowlog-max-len 128 in its configuration"))
 		}
 		entries, err := c.SlowLogGet(ctx, slowEntries).Result()
 		if err != nil {
@@ -374,13 +374,13 @@ func redisSlowLog(ctx context.Context, e *Exam) ([]Finding, error) {
 		read := len(entries)
 		entries = slices.DeleteFunc(entries, func(s redis.SlowLog) bool { return time.Since(s.Time) > slowSince })
 		if len(entries) == 0 && slow > 0 {
-			all = append(all, well("%s: nothing took longer than %s in the last %s", addr, slow, slowSince))
+			all = append(all, ok("%s: nothing took longer than %s in the last %s", addr, slow, slowSince))
 		}
 		if len(entries) == 0 {
 			return all, nil
 		}
 		if len(entries) == read && read >= slowEntries {
-			all = append(all, unseen(addr+": what else was slow in the last "+slowSince.String(), fmt.Errorf("the newest %d entries, which were looked at, are all younger", read),
+			all = append(all, unknown(addr+": what else was slow in the last "+slowSince.String(), fmt.Errorf("the newest %d entries, which were looked at, are all younger", read),
 				"raise slowlog-log-slower-than if that is usual here, or slowlog-max-len, and see SLOWLOG GET -1"))
 		}
 		worst := slices.MaxFunc(entries, func(a, b redis.SlowLog) int { return cmp.Compare(a.Duration, b.Duration) })
@@ -414,7 +414,7 @@ func slowFrom(ctx context.Context, c *redis.Client) (time.Duration, error) {
 
 // redisState finds other data in the cache's Redis: they share its memory, its evictions and its
 // losses.
-func redisState(ctx context.Context, e *Exam) ([]Finding, error) {
+func redisState(ctx context.Context, e *Inputs) ([]Finding, error) {
 	cache := e.AuditRedis.DB()
 	if e.Redis != nil {
 		cache = e.Redis.Nodes.DB()
@@ -440,13 +440,13 @@ func redisState(ctx context.Context, e *Exam) ([]Finding, error) {
 		if e.StateDB >= 0 {
 			return []Finding{found(Unknown, "whether sessions, limits and locks share the cache's Redis", i.addr+": database "+strconv.Itoa(e.StateDB)+" is empty here", "")}
 		}
-		return []Finding{well("%s: no other database has keys; unstale doctor --keys looks at the names in this one", i.addr)}
+		return []Finding{ok("%s: no other database has keys; unstale doctor --keys looks at the names in this one", i.addr)}
 	}, "keyspace")
 }
 
 // stateKept checks the Redis of sessions, limits and locks as packages lock and limit do, and
 // whether it is a server of the cache.
-func stateKept(ctx context.Context, e *Exam) ([]Finding, error) {
+func stateKept(ctx context.Context, e *Inputs) ([]Finding, error) {
 	caches, cachesUntold := e.cacheServers(ctx)
 	var channels []string
 	if e.Wake != "" {
@@ -458,27 +458,27 @@ func stateKept(ctx context.Context, e *Exam) ([]Finding, error) {
 			server, err := serverOf(ctx, c)
 			switch err = errors.Join(cachesUntold, err); {
 			case err != nil:
-				all = append(all, unseen("whether "+addr+" is the cache's too", err, notGivenRed))
+				all = append(all, unknown("whether "+addr+" is the cache's too", err, notGivenRed))
 			case slices.Contains(caches, server):
 				faults = append(faults, redisclient.CacheFault(addr, "run_id "+server+" is that of a server of the cache"))
 			}
 		}
 		for _, f := range faults {
 			if f.Err != nil {
-				all = append(all, unseen("whether "+addr+" keeps sessions, limits and locks", f.Err, f.Cure))
+				all = append(all, unknown("whether "+addr+" keeps sessions, limits and locks", f.Err, f.Cure))
 				continue
 			}
 			all = append(all, found(Warning, "the Redis of sessions, limits and locks "+f.Says, addr+": "+f.Seen, f.Cure))
 		}
 		if len(all) == 0 {
-			all = append(all, well("%s keeps an append-only file, evicts nothing, and is not the cache's", addr))
+			all = append(all, ok("%s keeps an append-only file, evicts nothing, and is not the cache's", addr))
 		}
 		return all, nil
 	})
 }
 
 // cacheServers returns the cache's masters, by the account that is able to read them.
-func (e *Exam) cacheServers(ctx context.Context) (servers []string, err error) {
+func (e *Inputs) cacheServers(ctx context.Context) (servers []string, err error) {
 	var ask *keyspace.Nodes
 	for _, n := range []need{aRedis, auditRedis} {
 		if _, reason := e.lacks([]need{n}); reason == nil {
@@ -509,7 +509,7 @@ func serverOf(ctx context.Context, c *redis.Client) (string, error) {
 }
 
 // beacons compares the beacons in Redis with the positions of recent workers.
-func beacons(ctx context.Context, e *Exam) ([]Finding, error) {
+func beacons(ctx context.Context, e *Inputs) ([]Finding, error) {
 	positions, err := store.NewJournal(e.MySQL).RecentPositions(ctx, recently)
 	if err != nil {
 		return nil, err
@@ -536,7 +536,7 @@ func beacons(ctx context.Context, e *Exam) ([]Finding, error) {
 	}
 	var all []Finding
 	if away := slices.Sorted(maps.Keys(e.away[aRedis])); len(away) > 0 {
-		all = append(all, unseen("what masters that do not answer have of what workers were told", errors.New(strings.Join(away, ", ")), notReached))
+		all = append(all, unknown("what masters that do not answer have of what workers were told", errors.New(strings.Join(away, ", ")), notReached))
 	}
 	evidence := fmt.Sprintf("of %s of the last %s it lacks %d and has %d in part", count(len(positions), "beacon"), recently, gone, short)
 	switch {
@@ -546,5 +546,5 @@ func beacons(ctx context.Context, e *Exam) ([]Finding, error) {
 	case gone+short > 0:
 		return append(all, found(Warning, "Redis has lost what it acknowledged, or is about to be told more", evidence, "nothing: workers heal it within seconds; look again")), nil
 	}
-	return append(all, well("Redis has what workers were told in the last %s, by %s", recently, count(len(positions), "beacon"))), nil
+	return append(all, ok("Redis has what workers were told in the last %s, by %s", recently, count(len(positions), "beacon"))), nil
 }

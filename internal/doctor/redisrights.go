@@ -19,7 +19,7 @@ import (
 const mostTried = 500
 
 // redisRights runs a worker's commands, on made-up names.
-func redisRights(ctx context.Context, e *Exam) (all []Finding, err error) {
+func redisRights(ctx context.Context, e *Inputs) (all []Finding, err error) {
 	t, cut := trialOf(e.Map)
 	t.Wake, t.Wait = e.Wake, e.Wait
 	rights, err := e.Redis.Account.TryRights(ctx, t)
@@ -30,14 +30,14 @@ func redisRights(ctx context.Context, e *Exam) (all []Finding, err error) {
 		all = append(all, node.findings(cmp.Or(e.RedisUser, "default"))...)
 	}
 	if cut > 0 {
-		all = append(all, unseen("rights on "+count(cut, "more name")+" of the map", fmt.Errorf("%d were tried", mostTried),
+		all = append(all, unknown("rights on "+count(cut, "more name")+" of the map", fmt.Errorf("%d were tried", mostTried),
 			"see that the account's patterns cover them: unstale map explain shows what a row makes"))
 	}
 	if e.Map == nil {
-		all = append(all, unseen("rights on the names and the channel of the map", errors.New("there is no map"), flags[aMap]))
+		all = append(all, unknown("rights on the names and the channel of the map", errors.New("there is no map"), flags[aMap]))
 	}
 	if len(all) == 0 {
-		all = append(all, well("%s are there, each was tried", count(len(rights), "right")))
+		all = append(all, ok("%s are there, each was tried", count(len(rights), "right")))
 	}
 	return all, nil
 }
@@ -94,9 +94,9 @@ func (n *nodeRights) findings(user string) (all []Finding) {
 			all = append(all, found(Critical, "the worker's Redis account is not at each node: where a replica without it takes over, rows wait", o.Error()+at,
 				"run the line of `unstale acl worker` there"+on))
 		case r.Away:
-			all = append(all, unseen("the rights at a node that does not answer", fmt.Errorf("%w%s", r.Err, at), notReached))
+			all = append(all, unknown("the rights at a node that does not answer", fmt.Errorf("%w%s", r.Err, at), notReached))
 		case !isOutage:
-			all = append(all, unseen("the right "+r.What, fmt.Errorf("%w%s", r.Err, at), ""))
+			all = append(all, unknown("the right "+r.What, fmt.Errorf("%w%s", r.Err, at), ""))
 		case !refused: // the first represents all
 			refused = true
 			all = append(all, found(Critical, "Redis refuses what a worker does", r.What+": "+o.Error()+at, "bring it back to take writes; docs/operations.md lists the states"))
@@ -190,22 +190,22 @@ const mostExcess = 20
 
 // redisExcess asks Redis for each of its commands whether the worker's account may run it, and
 // reads the account's key patterns.
-func redisExcess(ctx context.Context, e *Exam) (all []Finding, err error) {
+func redisExcess(ctx context.Context, e *Inputs) (all []Finding, err error) {
 	user := cmp.Or(e.RedisUser, "default")
 	all, err = onMasters(ctx, e, auditRedis, func(c *redis.Client, addr string) ([]Finding, error) {
 		return excessAt(ctx, e, c, addr, user)
 	})
 	if err == nil && len(all) == 0 {
-		all = append(all, well("%s may run no command, touch no name and use no channel that a worker does not", user))
+		all = append(all, ok("%s may run no command, touch no name and use no channel that a worker does not", user))
 	}
 	return all, err
 }
 
-func excessAt(ctx context.Context, e *Exam, c *redis.Client, addr, user string) (all []Finding, err error) {
+func excessAt(ctx context.Context, e *Inputs, c *redis.Client, addr, user string) (all []Finding, err error) {
 	anew := "run the line that `unstale acl worker --user " + user + "` prints: it takes all else"
 	commands, err := commandsOf(ctx, c)
 	if err != nil {
-		return []Finding{unseen(addr+": which commands "+user+" may run", err, "grant the account of --audit-redis-url +command and +acl|dryrun")}, nil
+		return []Finding{unknown(addr+": which commands "+user+" may run", err, "grant the account of --audit-redis-url +command and +acl|dryrun")}, nil
 	}
 	may, err := allowed(ctx, c, user, commands)
 	if err != nil {
@@ -216,17 +216,17 @@ func excessAt(ctx context.Context, e *Exam, c *redis.Client, addr, user string) 
 	}
 	names, err := namesOf(ctx, c, user)
 	if err != nil {
-		return append(all, unseen(addr+": which names and channels "+user+" may use", err, "grant the account of --audit-redis-url +acl|getuser")), nil
+		return append(all, unknown(addr+": which names and channels "+user+" may use", err, "grant the account of --audit-redis-url +acl|getuser")), nil
 	}
 	if e.Map == nil {
-		return append(all, unseen(addr+": whether "+user+" may use names and channels that no worker does", errNotGiven, flags[aMap])), nil
+		return append(all, unknown(addr+": whether "+user+" may use names and channels that no worker does", errNotGiven, flags[aMap])), nil
 	}
 	wide, unclear := needed(e).beyond(names)
 	if len(wide) > 0 {
 		all = append(all, found(Warning, "the worker's Redis account may use names or channels that no worker does", addr+": "+user+" has "+listed(wide), anew))
 	}
 	if len(unclear) > 0 {
-		all = append(all, unseen(addr+": whether "+user+" needs its names", fmt.Errorf("these are patterns that nobody can compare with the map: %s", listed(unclear)), anew))
+		all = append(all, unknown(addr+": whether "+user+" needs its names", fmt.Errorf("these are patterns that nobody can compare with the map: %s", listed(unclear)), anew))
 	}
 	return all, nil
 }
@@ -374,7 +374,7 @@ func pairs(answer any) map[any]any {
 // usedNames are key and channel names that a worker uses, one for each pattern of the map.
 type usedNames struct{ keys, channels []string }
 
-func needed(e *Exam) (u usedNames) {
+func needed(e *Inputs) (u usedNames) {
 	const text = "made-up"
 	for _, n := range e.Map.Names() {
 		name := keyspace.TrialKey(n.Glob, text).Name
@@ -444,7 +444,7 @@ type ACLOptions struct {
 
 // commands are the commands of each role, without those that depend on Options.
 var commands = map[ACLRole][]string{
-	Worker:   append([]string{"ping", "unlink", "get", "set", "scan", "dbsize"}, ruleCommandsOf(keyspace.BoardRules+" "+keyspace.EntryRules)...),
+	Worker:   append([]string{"ping", "unlink", "get", "set", "scan", "dbsize"}, ruleCommandsOf(keyspace.StatusRules+" "+keyspace.EntryRules)...),
 	Reader:   {"get", "set", "getex", "pttl", "pexpire", "unlink", "time", "evalsha", "eval", "hget", "hgetall", "subscribe", "ping"},
 	Limiter:  {"evalsha", "eval", "time", "type", "unlink", "get", "set", "pexpire", "zadd", "zrange", "zremrangebyscore", "zcard", "zscore"},
 	Locker:   {"evalsha", "eval", "time", "get", "set", "del", "pexpire", "pttl", "rpush", "blpop"},

@@ -34,7 +34,7 @@ type Review struct {
 // ours are the names that unstale and its readers use: a description and the prefix.
 var ours = []struct{ what, prefix string }{
 	{"tag versions", protocol.StampPrefix}, {"leases", protocol.LeasePrefix}, {"tombstones", protocol.HoldPrefix}, {"beacons", protocol.BeaconPrefix}, {"sets that are taken apart", protocol.SetPrefix},
-	{"where workers write", protocol.AlivePrefix}, {"status of workers", string(keyspace.WorkersPage)}, {"databases", string(keyspace.SourcesPage)},
+	{"where workers write", protocol.AlivePrefix}, {"status of workers", string(keyspace.WorkersHash)}, {"databases", string(keyspace.SourcesHash)},
 	{"reports of readers", protocol.ReportKey}, {"shadow reads of readers", protocol.ShadowKey},
 }
 
@@ -92,17 +92,17 @@ func (r *Review) Note(keys []keyspace.KeyInfo) {
 			r.present[at], entity = true, r.names[at].Entity // also by a tag version
 		}
 		if own := slices.IndexFunc(ours, func(o struct{ what, prefix string }) bool { return strings.HasPrefix(k.Name, o.prefix) }); own >= 0 {
-			r.own[own].note(k, marks{})
+			r.own[own].addKey(k, marks{})
 			continue
 		}
-		r.broken.note(k.Name)
-		named, unnamed := r.reads.note(k, entity)
+		r.broken.countBreaches(k.Name)
+		named, unnamed := r.reads.fileKey(k, entity)
 		switch m := (marks{unnamed: unnamed}); {
 		case named:
 		case at >= 0:
-			r.mapped[at].note(k, m)
+			r.mapped[at].addKey(k, m)
 		default:
-			r.unknown.file(k.Name).note(k, m)
+			r.unknown.file(k.Name).addKey(k, m)
 		}
 	}
 }
@@ -188,9 +188,9 @@ func newByReads(m *invalidation.Map) byReads {
 	return b
 }
 
-// note files a key and reports whether a read names it, or else whether one should, because the
+// fileKey files a key and reports whether a read names it, or else whether one should, because the
 // key begins like the keys of the reads.
-func (b *byReads) note(k *keyspace.KeyInfo, entity string) (named, unnamed bool) {
+func (b *byReads) fileKey(k *keyspace.KeyInfo, entity string) (named, unnamed bool) {
 	if len(b.all) == 0 {
 		return false, false
 	}
@@ -210,7 +210,7 @@ func (b *byReads) note(k *keyspace.KeyInfo, entity string) (named, unnamed bool)
 		}
 		b.files[name] = f
 	}
-	f.figures.note(k, marks{late: f.longest > 0 && k.TTL > f.longest, longest: f.longest})
+	f.figures.addKey(k, marks{late: f.longest > 0 && k.TTL > f.longest, longest: f.longest})
 	return true, false
 }
 
@@ -461,8 +461,8 @@ type marks struct {
 	longest       time.Duration // that its read allows; 0: it has none
 }
 
-// note adds a key.
-func (f *Figures) note(i *keyspace.KeyInfo, m marks) {
+// addKey adds a key.
+func (f *Figures) addKey(i *keyspace.KeyInfo, m marks) {
 	one := Figures{Keys: 1, Bytes: max(i.Bytes, 0), Largest: i.Bytes, LargestKey: KeyName(i.Name), Hottest: i.Freq}
 	if i.Freq >= 0 {
 		one.HottestKey = KeyName(i.Name)
@@ -550,7 +550,7 @@ type Breach struct {
 // breaches counts the broken rules.
 type breaches [4]Breach
 
-func (b *breaches) note(name string) {
+func (b *breaches) countBreaches(name string) {
 	for i, r := range grammar {
 		if r.breaks(name) {
 			if b[i].Keys++; b[i].Keys == 1 {

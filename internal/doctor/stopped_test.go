@@ -138,13 +138,15 @@ func (w *ward) repairs() (blocks []string) {
 	}
 	_, text, _ := strings.Cut(string(page), "\n## A replica that has stopped\n")
 	text, _, _ = strings.Cut(text, "\n## ")
-	other := regexp.MustCompile("(?i)slave")
+	of := strings.NewReplacer(" -- MariaDB: slave_exec_mode", "")
+	other := "SHOW REPLICA STATUS"
 	if w.db.Flavor == servers.KindMariaDB {
-		other = regexp.MustCompile("(?i)replica")
+		of = strings.NewReplacer(" -- MariaDB: slave_exec_mode", "", "replica_exec_mode", "slave_exec_mode")
+		other = "performance_schema"
 	}
 	for _, match := range sqlBlock.FindAllStringSubmatch(text, -1) {
-		if !other.MatchString(match[1]) {
-			blocks = append(blocks, strings.TrimSpace(match[1]))
+		if !strings.Contains(match[1], other) {
+			blocks = append(blocks, strings.TrimSpace(of.Replace(match[1])))
 		}
 	}
 	return blocks

@@ -112,7 +112,7 @@ func TestCluster(t *testing.T) {
 	url := func(user string) string {
 		return strings.Replace(c.URL(), "redis+cluster://", "redis+cluster://"+user+":secret@", 1)
 	}
-	exam := doctor.Exam{StateDB: -1, Wake: "cache:outbox:wake", RedisUser: worker, Redis: openKeys(t, url(worker)), AuditRedis: openKeys(t, url(audit)).Nodes, Map: topologyMap(t)}
+	exam := doctor.Inputs{StateDB: -1, Wake: "cache:outbox:wake", RedisUser: worker, Redis: openKeys(t, url(worker)), AuditRedis: openKeys(t, url(audit)).Nodes, Map: topologyMap(t)}
 	examine := func(checks ...string) []doctor.Finding { return doctor.Examine(t.Context(), &exam, checks...) }
 	well := examine()
 	for _, f := range well {
@@ -227,7 +227,7 @@ func TestSentinel(t *testing.T) {
 	defer master.Close()
 	defer replica.Close()
 	giveAccounts(t, master)
-	exam := doctor.Exam{
+	exam := doctor.Inputs{
 		StateDB: -1, Wake: "cache:outbox:wake", RedisUser: worker, Map: topologyMap(t),
 		Redis: openKeys(t, s.URL(worker+":secret@", 0)), AuditRedis: openKeys(t, s.URL(audit+":secret@", 0)).Nodes,
 	}

@@ -102,16 +102,16 @@ type Past struct {
 	// what Redis holds under the key, if it was asked for
 	Now *Now `json:"now,omitempty"`
 	// whether the key, or the keys of the rows, are stale, and why, if all of the journal was searched
-	Answer *Answer      `json:"answer,omitempty"`
-	Waits  []Whereabout `json:"waits,omitempty"` // where rows are now, if they were asked for
-	Reads  []Read       `json:"reads,omitempty"` // that have the key, if there is a map
-	Since  *time.Time   `json:"-"`               // the journal's beginning, if nothing was found
+	Answer *Answer    `json:"answer,omitempty"`
+	Waits  []RowPlace `json:"waits,omitempty"` // where rows are now, if they were asked for
+	Reads  []Read     `json:"reads,omitempty"` // that have the key, if there is a map
+	Since  *time.Time `json:"-"`               // the journal's beginning, if nothing was found
 
 	WaitsUnknown bool `json:"-"` // where the row is could not be read
 }
 
-// A Whereabout is the table of a row that is not settled, or has a repeat.
-type Whereabout struct {
+// A RowPlace is the table of a row that is not settled, or has a repeat.
+type RowPlace struct {
 	Where  string     `json:"where"` // outbox, delayed or dead
 	Row    uint64     `json:"row"`
 	DueAt  *time.Time `json:"due_at,omitempty"`
@@ -176,21 +176,21 @@ func search(ctx context.Context, db *session.Sessions, q Query) (*Past, error) {
 	if err == nil && len(all.Found) == 0 {
 		all.Since, err = store.NewJournal(db).JournalStart(ctx)
 	}
-	where := store.WhereaboutsQuery{Row: q.Row}
+	where := store.RowPlacesQuery{Row: q.Row}
 	if q.Unsettled {
 		where.Entity, where.EntityID, where.Trace = q.Entity, q.EntityID, q.Trace
 	}
-	if err != nil || where == (store.WhereaboutsQuery{}) {
+	if err != nil || where == (store.RowPlacesQuery{}) {
 		return all, err
 	}
-	list, err := store.NewOrders(db).Whereabouts(ctx, where)
+	list, err := store.NewActions(db).RowPlaces(ctx, where)
 	if session.MissingGrant(err) != "" || err != nil && q.Row == 0 && ctx.Err() == nil { // a scan may take too long
 		all.WaitsUnknown = true
 		all.Miss("which rows are not settled is unknown", err)
 		return all, nil
 	}
 	for _, w := range list {
-		all.Waits = append(all.Waits, Whereabout{w.Table, w.Row, w.DueAt, w.Reason, w.Error})
+		all.Waits = append(all.Waits, RowPlace{w.Table, w.Row, w.DueAt, w.Reason, w.Error})
 	}
 	return all, err
 }
@@ -288,7 +288,7 @@ func (all *Past) AddEvictions(ctx context.Context, in Redis) {
 		return redis.Reports(ctx, since.Add(-reportSlack), func(r protocol.Report, at time.Time) {
 			oldest = at
 			for _, w := range wanted[store.EpochHash(r.Epoch)] {
-				w.note(r)
+				w.addReport(r)
 			}
 			if r.Dropped > 0 {
 				dropped[r.Process] += r.Dropped
@@ -329,8 +329,8 @@ func (s *Settlement) whyUnknown(err error, oldest time.Time) string {
 	return "no process has reported it"
 }
 
-// note records the messages of a report.
-func (w *wantedRun) note(r protocol.Report) {
+// addReport records the messages of a report.
+func (w *wantedRun) addReport(r protocol.Report) {
 	if both := (span{max(w.first, r.First), min(w.last, r.Last)}); both.first <= both.last {
 		w.heard[r.Process] = append(w.heard[r.Process], both)
 	}

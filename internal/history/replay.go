@@ -73,7 +73,7 @@ func (r *Job) Run(ctx context.Context) (Result, error) {
 	}
 	err := store.NewJournal(r.MySQL).ReadJournal(ctx, r.Query, func(_ store.Batch, entries []store.JournalEntry) error {
 		p.batches++
-		if err := p.note(ctx); err != nil {
+		if err := p.writeProgress(ctx); err != nil {
 			return err
 		}
 		for i := range entries {
@@ -95,15 +95,15 @@ func (r *Job) Run(ctx context.Context) (Result, error) {
 		err = bye
 	}
 	if !p.DryRun {
-		if over := r.orders().EndReplay(last, p.outcome(err), p.result.Rows); err == nil {
+		if over := r.actions().EndReplay(last, p.outcome(err), p.result.Rows); err == nil {
 			err = over
 		}
 	}
 	return p.result, err
 }
 
-func (r *Job) orders() *store.Orders {
-	return store.NewOrders(r.MySQL).As(cmp.Or(r.Operator, r.MySQL.Config.Operator))
+func (r *Job) actions() *store.Actions {
+	return store.NewActions(r.MySQL).As(cmp.Or(r.Operator, r.MySQL.Config.Operator))
 }
 
 // A part collects keys until they are flushed.
@@ -122,13 +122,13 @@ type part struct {
 // notePeriod is how often a replay notes how far it is.
 const notePeriod = 2 * time.Second
 
-// note notes for `unstale status` that the replay is under way.
-func (p *part) note(ctx context.Context) error {
+// writeProgress notes for `unstale status` that the replay is under way.
+func (p *part) writeProgress(ctx context.Context) error {
 	if p.DryRun || time.Since(p.noted) < notePeriod {
 		return nil
 	}
 	p.noted = time.Now()
-	return p.orders().NoteReplay(ctx, fmt.Sprintf("%d keys so far", p.result.Keys), time.Since(p.began))
+	return p.actions().NoteReplay(ctx, fmt.Sprintf("%d keys so far", p.result.Keys), time.Since(p.began))
 }
 
 // begin notes the replay, also in the audit: before the first key is unlinked.
@@ -137,7 +137,7 @@ func (p *part) begin(ctx context.Context) error {
 		return nil
 	}
 	p.noted = p.began
-	return p.orders().BeginReplay(ctx, struct {
+	return p.actions().BeginReplay(ctx, struct {
 		Since    float64   `json:"since_seconds,omitempty"` // 0: the whole journal
 		At       time.Time `json:"at,omitzero"`
 		Entity   string    `json:"entity,omitempty"`

@@ -13,30 +13,31 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// A Page is a hash in Redis. Workers publish their state there.
-type Page string
+// A StatusHash is a hash in Redis. Workers publish their state there.
+type StatusHash string
 
-// The pages of a Board.
+// The hashes of StatusHashes.
 const (
-	WorkersPage Page = protocol.Prefix + "workers" // a field for each worker
-	SourcesPage Page = protocol.Prefix + "sources" // a field for each database
+	WorkersHash StatusHash = protocol.Prefix + "workers" // a field for each worker
+	SourcesHash StatusHash = protocol.Prefix + "sources" // a field for each database
 )
 
-// BoardRules are the ACL rules that a Board needs.
-const BoardRules = "+time +hset +hdel +hgetall +pexpire ~unstale:alive* ~unstale:workers ~unstale:sources"
+// StatusRules are the ACL rules that StatusHashes need.
+const StatusRules = "+time +hset +hdel +hgetall +pexpire ~unstale:alive* ~unstale:workers ~unstale:sources"
 
 const (
 	alivePrefix = protocol.AlivePrefix
 	// aliveTTL is how long the field of a source stays after its last worker stopped.
 	aliveTTL = time.Minute
-	// pageTTL exceeds what the pages tell: when each worker was last there, and what each journal
+	// statusTTL exceeds what the hashes tell: when each worker was last there, and what each journal
 	// had.
-	pageTTL = 30 * 24 * time.Hour
+	statusTTL = 30 * 24 * time.Hour
 )
 
-// A Board is where workers publish their state in Redis, for readers, for `unstale status` and for
-// each other. Nothing that a worker does to keys depends on it. It is safe for concurrent use.
-type Board struct {
+// StatusHashes are where workers publish their state in Redis, for readers, for `unstale status`
+// and for each other. Nothing that a worker does to keys depends on them. Safe for concurrent
+// use.
+type StatusHashes struct {
 	nodes  *Nodes
 	shards *Shards
 	alive  *atomic.Bool // the latest Alive succeeded
@@ -49,7 +50,7 @@ type Board struct {
 // It returns the shortest lease that the masters have now, which may be of another worker (see
 // [protocol.Alive.WithShorterLease]). It also returns the longest lease that a master had before,
 // zero if none had one, even after an error.
-func (b *Board) Alive(ctx context.Context, source string, a protocol.Alive) (has, had time.Duration, err error) {
+func (b *StatusHashes) Alive(ctx context.Context, source string, a protocol.Alive) (has, had time.Duration, err error) {
 	defer func() { b.alive.Store(err == nil) }()
 	present, err := b.shards.present(ctx)
 	if err != nil {
@@ -97,22 +98,22 @@ func (b *Board) Alive(ctx context.Context, source string, a protocol.Alive) (has
 	return has, had, nil
 }
 
-// A Posted is one field of a page.
+// A Posted is one field of a hash.
 type Posted struct {
 	Field, Text string
 	Age         time.Duration // by the clock of Redis
 }
 
-// Post writes a field of a page, with the time of Redis. The error is an *Outage.
-func (b *Board) Post(ctx context.Context, page Page, field, text string) error {
-	clock := newTimeCommand(ctx, string(page))
+// Post writes a field of a hash, with the time of Redis. The error is an *Outage.
+func (b *StatusHashes) Post(ctx context.Context, hash StatusHash, field, text string) error {
+	clock := newTimeCommand(ctx, string(hash))
 	if err := b.send(ctx, []redis.Cmder{clock}); err != nil {
 		return b.nodes.outage(ctx, err)
 	}
 	stamped := strconv.FormatInt(clock.Val().UnixMicro(), 10) + " " + text
 	err := b.send(ctx, []redis.Cmder{
-		redis.NewIntCmd(ctx, "hset", string(page), field, stamped),
-		redis.NewBoolCmd(ctx, "pexpire", string(page), pageTTL.Milliseconds()),
+		redis.NewIntCmd(ctx, "hset", string(hash), field, stamped),
+		redis.NewBoolCmd(ctx, "pexpire", string(hash), statusTTL.Milliseconds()),
 	})
 	if err != nil {
 		return b.nodes.outage(ctx, err)
@@ -120,10 +121,10 @@ func (b *Board) Post(ctx context.Context, page Page, field, text string) error {
 	return nil
 }
 
-// Read returns the fields of a page, in no order. It leaves out what Post has not written. The
+// Read returns the fields of a hash, in no order. It leaves out what Post has not written. The
 // error is an *Outage.
-func (b *Board) Read(ctx context.Context, page Page) ([]Posted, error) {
-	h := newReadHash(ctx, string(page))
+func (b *StatusHashes) Read(ctx context.Context, hash StatusHash) ([]Posted, error) {
+	h := newReadHash(ctx, string(hash))
 	if err := b.nodes.exec(ctx, b.nodes.client, []redis.Cmder{h.time, h.all}); err != nil {
 		return nil, err
 	}
@@ -141,12 +142,12 @@ func (b *Board) Read(ctx context.Context, page Page) ([]Posted, error) {
 	return list, nil
 }
 
-// Remove deletes fields of a page. The error is an *Outage.
-func (b *Board) Remove(ctx context.Context, page Page, fields ...string) error {
+// Remove deletes fields of a hash. The error is an *Outage.
+func (b *StatusHashes) Remove(ctx context.Context, hash StatusHash, fields ...string) error {
 	if len(fields) == 0 {
 		return nil
 	}
-	args := []any{"hdel", string(page)}
+	args := []any{"hdel", string(hash)}
 	for _, f := range fields {
 		args = append(args, f)
 	}
@@ -157,7 +158,7 @@ func (b *Board) Remove(ctx context.Context, page Page, fields ...string) error {
 }
 
 // send sends commands in one pipeline, and returns the first error.
-func (b *Board) send(ctx context.Context, commands []redis.Cmder) error {
+func (b *StatusHashes) send(ctx context.Context, commands []redis.Cmder) error {
 	if err := b.nodes.exec(ctx, b.nodes.client, commands); err != nil {
 		return err
 	}

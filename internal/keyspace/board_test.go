@@ -35,7 +35,7 @@ func TestBoardAlive(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
 	k, c := open(t, keyspace.Options{Redis: at(server.URL())}), clientOf(t, server.URL())
-	b := k.Board
+	b := k.StatusHashes
 	gone := protocol.Alive{Time: int64(micros(t, c)) - 61e6}
 	if err := c.HSet(t.Context(), "unstale:alive", "gone", gone.String(), "later", `{"a later version": true}`).Err(); err != nil {
 		t.Fatal(err)
@@ -69,7 +69,7 @@ func TestBoardAliveShortestLease(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
 	k, c := open(t, keyspace.Options{Redis: at(server.URL())}), clientOf(t, server.URL())
-	b := k.Board
+	b := k.StatusHashes
 	leaseAfter := func(mapVersion string, lease int64) int64 {
 		if _, _, err := b.Alive(t.Context(), "one", protocol.Alive{Lease: lease, Map: mapVersion}); err != nil {
 			t.Fatal(err)
@@ -105,7 +105,7 @@ func TestBoardAliveShortestLease(t *testing.T) {
 func TestBoardAliveInCluster(t *testing.T) {
 	t.Parallel()
 	c := testenv.OwnCluster(t, 3, false)
-	b := open(t, keyspace.Options{Redis: at(c.URL())}).Board
+	b := open(t, keyspace.Options{Redis: at(c.URL())}).StatusHashes
 	if _, _, err := b.Alive(t.Context(), "one", protocol.Alive{Map: "m"}); err != nil {
 		t.Fatal(err)
 	}
@@ -126,19 +126,19 @@ func TestBoardAliveInCluster(t *testing.T) {
 func TestBoardPages(t *testing.T) {
 	t.Parallel()
 	r := testenv.OwnRedis(t)
-	b, c := open(t, keyspace.Options{Redis: at(r.URL())}).Board, clientOf(t, r.URL())
+	b, c := open(t, keyspace.Options{Redis: at(r.URL())}).StatusHashes, clientOf(t, r.URL())
 	for _, field := range []string{"a", "b", "c"} {
-		if err := b.Post(t.Context(), keyspace.WorkersPage, field, "text of "+field); err != nil {
+		if err := b.Post(t.Context(), keyspace.WorkersHash, field, "text of "+field); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := c.HSet(t.Context(), string(keyspace.WorkersPage), "nonsense", "x", "old", "1000000 text").Err(); err != nil {
+	if err := c.HSet(t.Context(), string(keyspace.WorkersHash), "nonsense", "x", "old", "1000000 text").Err(); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Remove(t.Context(), keyspace.WorkersPage, "b"); err != nil {
+	if err := b.Remove(t.Context(), keyspace.WorkersHash, "b"); err != nil {
 		t.Fatal(err)
 	}
-	posted, err := b.Read(t.Context(), keyspace.WorkersPage)
+	posted, err := b.Read(t.Context(), keyspace.WorkersHash)
 	slices.SortFunc(posted, func(a, b keyspace.Posted) int { return strings.Compare(a.Field, b.Field) })
 	if err != nil || len(posted) != 3 {
 		t.Fatalf("%+v, %v", posted, err)
@@ -151,13 +151,13 @@ func TestBoardPages(t *testing.T) {
 	if p := posted[2]; p.Field != "old" || p.Text != "text" || p.Age < 24*time.Hour {
 		t.Errorf("%+v", p)
 	}
-	if ttl := c.PTTL(t.Context(), string(keyspace.WorkersPage)).Val(); ttl <= 0 {
+	if ttl := c.PTTL(t.Context(), string(keyspace.WorkersHash)).Val(); ttl <= 0 {
 		t.Errorf("it stays for %v", ttl)
 	}
 }
 
-// An account from before there was a board lacks rules, which the error names, and needs no others.
-func TestBoardRules(t *testing.T) {
+// An account from before there were these hashes lacks rules, which the error names, and needs no others.
+func TestStatusRules(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
 	admin := clientOf(t, server.URL())
@@ -172,12 +172,12 @@ func TestBoardRules(t *testing.T) {
 		}
 	}
 	rules("on", ">secret", "-@all", "+ping", "+get", "+set", "~unstale:beacon:*")
-	b := open(t, keyspace.Options{Redis: at("redis://worker:secret@" + server.Addr())}).Board
+	b := open(t, keyspace.Options{Redis: at("redis://worker:secret@" + server.Addr())}).StatusHashes
 	all := func() error {
-		_, err := b.Read(t.Context(), keyspace.WorkersPage)
+		_, err := b.Read(t.Context(), keyspace.WorkersHash)
 		_, _, alive := b.Alive(t.Context(), "one", protocol.Alive{})
-		return errors.Join(err, alive, b.Post(t.Context(), keyspace.WorkersPage, "a", "x"),
-			b.Remove(t.Context(), keyspace.SourcesPage, "a"))
+		return errors.Join(err, alive, b.Post(t.Context(), keyspace.WorkersHash, "a", "x"),
+			b.Remove(t.Context(), keyspace.SourcesHash, "a"))
 	}
 	var outage *keyspace.Outage
 	if err := all(); !errors.As(err, &outage) || outage.State != keyspace.StateNoPerm || !strings.Contains(err.Error(), "+time") {
@@ -187,7 +187,7 @@ func TestBoardRules(t *testing.T) {
 	if err := all(); err == nil || !strings.Contains(err.Error(), "~unstale:alive*") || !strings.Contains(err.Error(), "~unstale:workers") || !strings.Contains(err.Error(), "~unstale:sources") {
 		t.Errorf("%v", err)
 	}
-	rules(strings.Fields(keyspace.BoardRules)...)
+	rules(strings.Fields(keyspace.StatusRules)...)
 	if err := all(); err != nil {
 		t.Error(err)
 	}
@@ -197,9 +197,9 @@ func TestBoardRules(t *testing.T) {
 func TestStateOfWorkersIsNoData(t *testing.T) {
 	t.Parallel()
 	k, _, c := beaconed(t)
-	b := k.Board
+	b := k.StatusHashes
 	_, _, err := b.Alive(t.Context(), "one", protocol.Alive{})
-	if err := errors.Join(err, b.Post(t.Context(), keyspace.WorkersPage, "a", "x"), b.Post(t.Context(), keyspace.SourcesPage, "a", "x")); err != nil {
+	if err := errors.Join(err, b.Post(t.Context(), keyspace.WorkersHash, "a", "x"), b.Post(t.Context(), keyspace.SourcesHash, "a", "x")); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := k.Beacons.Survived(t.Context(), []string{"LOST"}); err != nil || got["LOST"] != keyspace.Everything {

@@ -28,7 +28,7 @@
 //
 //   - UNLINK and PUBLISH (or SPUBLISH)
 //   - GET and SET for beacons, TIME for unlink times, WAIT if configured
-//   - TIME, HSET, HDEL, HGETALL and PEXPIRE for a Board
+//   - TIME, HSET, HDEL, HGETALL and PEXPIRE for StatusHashes
 //   - SET and PEXPIRE for tombstones
 //   - SCAN for sweeps, and DBSIZE for their progress
 //   - SCARD, RENAMENX, SSCAN and SREM for index sets

@@ -181,7 +181,7 @@ func (c *rawRefusedConn) SyscallConn() (syscall.RawConn, error) { return c.raw.S
 
 func (c *refusedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	c.note(b[:n])
+	c.classify(b[:n])
 	return n, c.because(err)
 }
 
@@ -190,7 +190,7 @@ func (c *refusedConn) Write(b []byte) (int, error) {
 	return n, c.because(err)
 }
 
-func (c *refusedConn) note(answer []byte) {
+func (c *refusedConn) classify(answer []byte) {
 	if c.answered || len(answer) == 0 {
 		return
 	}
@@ -354,7 +354,7 @@ func missingRule(reply string, args []any) string {
 	case strings.Contains(reply, "channel"):
 		return "&" + name
 	}
-	if name == string(WorkersPage) || name == string(SourcesPage) {
+	if name == string(WorkersHash) || name == string(SourcesHash) {
 		return "~" + name
 	}
 	for _, prefix := range []string{protocol.LeasePrefix, protocol.HoldPrefix, beaconPrefix, setPrefix, alivePrefix} {

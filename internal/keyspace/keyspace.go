@@ -14,18 +14,18 @@ import (
 // A Keyspace applies what is stale to one Redis, Sentinel set or Cluster. It has all parts, on the
 // same connections. A service takes the part that it needs. Each part is safe for concurrent use.
 type Keyspace struct {
-	Nodes      *Nodes
-	Shards     *Shards
-	Beacons    *Beacons
-	Unlinker   *Unlinker
-	Publisher  *Publisher
-	Sweeper    *Sweeper
-	Sets       *Sets
-	Subscriber *Subscriber
-	Board      *Board
-	Contents   *Contents
-	Entries    *Entries
-	Account    *Account
+	Nodes        *Nodes
+	Shards       *Shards
+	Beacons      *Beacons
+	Unlinker     *Unlinker
+	Publisher    *Publisher
+	Sweeper      *Sweeper
+	Sets         *Sets
+	Subscriber   *Subscriber
+	StatusHashes *StatusHashes
+	Contents     *Contents
+	Entries      *Entries
+	Account      *Account
 }
 
 // Open returns a Keyspace with defaults applied to options. It does not dial: an unavailable Redis
@@ -50,12 +50,12 @@ func Open(o Options) (*Keyspace, error) {
 			nodes: nodes, beacons: beacons, unlinker: unlinker, budget: share,
 			failsOver: o.Redis.MasterName != "", watchEvery: progressInterval, patience: failoverPatience,
 		},
-		Sets:       &Sets{nodes, shards, beacons, unlinker, share},
-		Subscriber: &Subscriber{nodes},
-		Board:      &Board{nodes, shards, &publisher.alive},
-		Contents:   &Contents{nodes, share},
-		Entries:    &Entries{nodes, shards},
-		Account:    &Account{nodes, o.ShardedPubSub},
+		Sets:         &Sets{nodes, shards, beacons, unlinker, share},
+		Subscriber:   &Subscriber{nodes},
+		StatusHashes: &StatusHashes{nodes, shards, &publisher.alive},
+		Contents:     &Contents{nodes, share},
+		Entries:      &Entries{nodes, shards},
+		Account:      &Account{nodes, o.ShardedPubSub},
 	}, nil
 }
 

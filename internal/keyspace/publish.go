@@ -22,7 +22,7 @@ type Publisher struct {
 	receivers  atomic.Int64                  // of the last message
 	channels   sync.Map                      // a *series for each channel
 	mark       atomic.Pointer[protocol.Beat] // of first messages, nil unless heartbeats are sent
-	alive      atomic.Bool                   // the latest Board.Alive succeeded; part of heartbeats
+	alive      atomic.Bool                   // the latest StatusHashes.Alive succeeded; part of heartbeats
 	messageKey protocol.MessageKey           // nil: messages are not signed
 }
 

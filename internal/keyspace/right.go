@@ -157,7 +157,7 @@ func (t Trial) keyAttempts(ctx context.Context) (all []attempt) {
 	add(state, alivePrefix+"*", "set", alive, "", "px", time.Second.Milliseconds())
 	add(state, alivePrefix+"*", "hset", alive, "doctor", "{}")
 	add(state, alivePrefix+"*", "pexpire", alive, time.Second.Milliseconds())
-	for _, page := range []Page{WorkersPage, SourcesPage} {
+	for _, page := range []StatusHash{WorkersHash, SourcesHash} {
 		add(state, string(page), "hgetall", string(page))
 		add(state, string(page), "hdel", string(page), rand.Text())
 	}

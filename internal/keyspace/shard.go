@@ -362,7 +362,7 @@ func (b *Beacons) ConfirmMoved(ctx context.Context, last map[string]uint64) erro
 
 // OwnPrefixes begin the names that only workers write: beacons, private names of index sets, and
 // the state of workers.
-var OwnPrefixes = []string{beaconPrefix, setPrefix, alivePrefix, string(WorkersPage), string(SourcesPage)}
+var OwnPrefixes = []string{beaconPrefix, setPrefix, alivePrefix, string(WorkersHash), string(SourcesHash)}
 
 // isState reports whether a name is of no data: a beacon, or what workers publish of their state.
 func isState(name string) bool {

@@ -84,12 +84,12 @@ func (s *Sweeper) Sweep(ctx context.Context, patterns []string, watch func(Progr
 	}
 	err := run.writeBeacon(ctx) // the sweep's first
 	if err == nil {
-		err = run.run(ctx)
+		err = run.scanMasters(ctx)
 	}
 	if err == nil {
 		err = run.writeBeacon(ctx)
 	}
-	run.result.Position = run.tally.position
+	run.result.Position = run.unlinked.position
 	return run.result, err
 }
 
@@ -99,14 +99,14 @@ type sweep struct {
 	matcher *Matcher
 	watch   func(Progress)
 
-	mu      sync.Mutex // of the fields below: masters are scanned in parallel
-	tally   tally      // for its own pipelines alone
-	result  SweepResult
-	watched time.Time // when watch was last called
+	mu       sync.Mutex   // of the fields below: masters are scanned in parallel
+	unlinked unlinkResult // for its own pipelines alone
+	result   SweepResult
+	watched  time.Time // when watch was last called
 }
 
 func newSweep(s *Sweeper, patterns []string, watch func(Progress)) *sweep {
-	p := &sweep{sweeper: s, watch: watch, tally: tally{writer: &s.beacons.sweeps}}
+	p := &sweep{sweeper: s, watch: watch, unlinked: unlinkResult{writer: &s.beacons.sweeps}}
 	seen := map[string]bool{}
 	for _, text := range patterns {
 		if !seen[text] {
@@ -132,8 +132,8 @@ func (p *sweep) isIdle() bool {
 	return !slices.ContainsFunc(p.result.Patterns, func(r PatternResult) bool { return r.Err == nil })
 }
 
-// run scans all masters.
-func (p *sweep) run(ctx context.Context) error {
+// scanMasters scans all masters.
+func (p *sweep) scanMasters(ctx context.Context) error {
 	switch {
 	case p.sweeper.nodes.cluster != nil:
 		return p.cluster(ctx)
@@ -161,7 +161,7 @@ func (p *sweep) sentinel(ctx context.Context) error {
 func (p *sweep) writeBeacon(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.tally.send(ctx, p.sweeper.beacons, nil)
+	return p.unlinked.send(ctx, p.sweeper.beacons, nil)
 }
 
 // unlink removes units that a scan found.
@@ -184,7 +184,7 @@ func (p *sweep) unlink(ctx context.Context, units []unit) error {
 	for _, u := range units {
 		p.result.Patterns[u.index].Matched++
 	}
-	return p.tally.follow(t.position)
+	return p.unlinked.follow(t.position)
 }
 
 // expect records how many names a scan will meet.

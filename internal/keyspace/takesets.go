@@ -54,13 +54,13 @@ type SetResult struct {
 // repeating them is harmless.
 func (s *Sets) TakeSets(ctx context.Context, requests []SetRequest, gone func(members []string) error) (TakenSets, error) {
 	defer s.budget.busy()()
-	batch := &setBatch{taker: s, gone: gone, tally: tally{writer: &s.beacons.sweeps}, pace: s.budget.newPace()}
+	batch := &setBatch{taker: s, gone: gone, unlinked: unlinkResult{writer: &s.beacons.sweeps}, pace: s.budget.newPace()}
 	batch.sets = make([]*smallSet, len(requests))
 	for i, r := range requests {
 		batch.sets[i] = &smallSet{name: r.Set, private: privateName(r.Set, r.ID), size: -1}
 	}
-	err := batch.run(ctx)
-	out := TakenSets{Sets: make([]SetResult, len(batch.sets)), Position: batch.tally.position}
+	err := batch.emptyAll(ctx)
+	out := TakenSets{Sets: make([]SetResult, len(batch.sets)), Position: batch.unlinked.position}
 	for i, one := range batch.sets {
 		out.Sets[i] = one.SetResult
 	}
@@ -69,15 +69,15 @@ func (s *Sets) TakeSets(ctx context.Context, requests []SetRequest, gone func(me
 
 // A setBatch is one TakeSets under way.
 type setBatch struct {
-	taker *Sets
-	gone  func(members []string) error
-	tally tally
-	pace  *pace
-	sets  []*smallSet
+	taker    *Sets
+	gone     func(members []string) error
+	unlinked unlinkResult
+	pace     *pace
+	sets     []*smallSet
 }
 
-// run continues until nothing is left to do.
-func (b *setBatch) run(ctx context.Context) error {
+// emptyAll continues until nothing is left to do.
+func (b *setBatch) emptyAll(ctx context.Context) error {
 	for {
 		pending := b.sets[:0:0]
 		for _, s := range b.sets {
@@ -144,7 +144,7 @@ func (b *setBatch) look(ctx context.Context, sets []*smallSet) error {
 	if len(asked) == 0 {
 		return nil
 	}
-	if err := b.tally.send(ctx, b.taker.beacons, commands); err != nil {
+	if err := b.unlinked.send(ctx, b.taker.beacons, commands); err != nil {
 		return err
 	}
 	for i, s := range asked {
@@ -194,7 +194,7 @@ func (b *setBatch) move(ctx context.Context, chosen []*smallSet) error {
 		s.scan = redis.NewScanCmd(ctx, nil, "sscan", s.private, 0, "count", count)
 		commands = append(commands, s.scan)
 	}
-	if err := b.tally.send(ctx, b.taker.beacons, commands); err != nil {
+	if err := b.unlinked.send(ctx, b.taker.beacons, commands); err != nil {
 		return err
 	}
 	for _, s := range chosen {
@@ -240,7 +240,7 @@ func (b *setBatch) unlink(ctx context.Context, chosen []*smallSet) (names []stri
 	if len(names) == 0 {
 		return nil, nil
 	}
-	failed, err := b.taker.unlinkMembers(ctx, &b.tally, names)
+	failed, err := b.taker.unlinkMembers(ctx, &b.unlinked, names)
 	if err != nil {
 		return nil, err
 	}
@@ -271,7 +271,7 @@ func (b *setBatch) forget(ctx context.Context, chosen []*smallSet) error {
 	if len(commands) == 0 {
 		return nil
 	}
-	if err := b.tally.send(ctx, b.taker.beacons, commands); err != nil {
+	if err := b.unlinked.send(ctx, b.taker.beacons, commands); err != nil {
 		return err
 	}
 	for i, c := range commands {
@@ -333,7 +333,7 @@ type Sets struct {
 // set.
 func (s *Sets) TakeSet(ctx context.Context, set string, id uint64, gone func(members []string) error) (TakenSet, error) {
 	defer s.budget.busy()()
-	t := tally{writer: &s.beacons.sweeps}
+	t := unlinkResult{writer: &s.beacons.sweeps}
 	err := t.send(ctx, s.beacons, nil)
 	var members int64
 	if err == nil {
@@ -351,7 +351,7 @@ type TakenSet struct {
 	Position Position // the place after the last member: see Survived
 }
 
-func (s *Sets) takeSet(ctx context.Context, t *tally, set, private string, gone func(members []string) error) (members int64, err error) {
+func (s *Sets) takeSet(ctx context.Context, t *unlinkResult, set, private string, gone func(members []string) error) (members int64, err error) {
 	for taken := false; ; {
 		n, err := s.drain(ctx, t, private, gone)
 		members += n
@@ -392,7 +392,7 @@ func (s *Sets) takeAway(ctx context.Context, set, private string) (taken, absent
 // else: another taker may have renamed a new set to the private name meanwhile. A set that is left
 // empty does not exist. It keeps to one connection: behind another one there may be another server,
 // where a cursor means nothing.
-func (s *Sets) drain(ctx context.Context, t *tally, private string, gone func(members []string) error) (members int64, err error) {
+func (s *Sets) drain(ctx context.Context, t *unlinkResult, private string, gone func(members []string) error) (members int64, err error) {
 	node, err := s.nodes.master(ctx, private)
 	if err != nil {
 		return 0, err
@@ -427,7 +427,7 @@ func (s *Sets) drain(ctx context.Context, t *tally, private string, gone func(me
 
 // page unlinks some members of a private set. Refused is the *Refusal of the first of those that
 // Redis refused, which stay in the set.
-func (s *Sets) page(ctx context.Context, t *tally, private string, names []string, gone func(members []string) error) (refused, err error) {
+func (s *Sets) page(ctx context.Context, t *unlinkResult, private string, names []string, gone func(members []string) error) (refused, err error) {
 	failed, err := s.unlinkMembers(ctx, t, names)
 	if err != nil {
 		return nil, err
@@ -482,7 +482,7 @@ func forgetting(ctx context.Context, private string, members []string) []redis.C
 // unlinkMembers unlinks members with their leases. The failures are those that Redis refused, and
 // in a Cluster those whose master is unavailable; the first of the latter precedes all refusals.
 // The error is an *Outage or a *Loss.
-func (s *Sets) unlinkMembers(ctx context.Context, tally *tally, names []string) ([]Failure, error) {
+func (s *Sets) unlinkMembers(ctx context.Context, tally *unlinkResult, names []string) ([]Failure, error) {
 	units := make([]unit, len(names))
 	for i, name := range names {
 		units[i] = newUnit(i, name)

@@ -108,9 +108,9 @@ func failures(refused []refusedUnit) []Failure {
 	return list
 }
 
-// unlink removes units, in pipelines of a beacon writer. If it returns an error, the tally has what
+// unlink removes units, in pipelines of a beacon writer. If it returns an error, the result has what
 // was done before it. It skips tombstones, which a row or an index set may name.
-func (u *Unlinker) unlink(ctx context.Context, l *beaconWriter, units []unit) (t tally, err error) {
+func (u *Unlinker) unlink(ctx context.Context, l *beaconWriter, units []unit) (t unlinkResult, err error) {
 	t.writer = l
 	if slices.ContainsFunc(units, unit.isTombstone) {
 		units = slices.DeleteFunc(slices.Clone(units), unit.isTombstone)
@@ -129,7 +129,7 @@ func (u *Unlinker) unlink(ctx context.Context, l *beaconWriter, units []unit) (t
 }
 
 // send sends chunks, in as many pipelines as it takes.
-func (u *Unlinker) send(ctx context.Context, t *tally, chunks []chunk) error {
+func (u *Unlinker) send(ctx context.Context, t *unlinkResult, chunks []chunk) error {
 	for len(chunks) > 0 {
 		var round []chunk
 		round, chunks = nextRound(chunks)
@@ -163,7 +163,7 @@ func (u *Unlinker) send(ctx context.Context, t *tally, chunks []chunk) error {
 }
 
 // skipAway leaves out the chunks whose master is unavailable.
-func (u *Unlinker) skipAway(ctx context.Context, t *tally, chunks []chunk) ([]chunk, error) {
+func (u *Unlinker) skipAway(ctx context.Context, t *unlinkResult, chunks []chunk) ([]chunk, error) {
 	if len(u.shards.Away()) == 0 {
 		return chunks, nil
 	}
@@ -184,7 +184,7 @@ func (u *Unlinker) skipAway(ctx context.Context, t *tally, chunks []chunk) ([]ch
 // unlinkSplit removes the units of split chunks name by name, which works during the migration of a
 // slot. All leases are deleted before the first key: in one pipeline, a redirected lease would
 // arrive after its key, and a value that a reader stored between the two would stay.
-func (u *Unlinker) unlinkSplit(ctx context.Context, t *tally) error {
+func (u *Unlinker) unlinkSplit(ctx context.Context, t *unlinkResult) error {
 	var leases, keys []unit
 	for _, one := range t.split {
 		if one.lease != "" {
@@ -297,8 +297,8 @@ func nextRound(chunks []chunk) (round, rest []chunk) {
 	return chunks, nil
 }
 
-// A tally is the result of unlinking units so far.
-type tally struct {
+// An unlinkResult is the result of unlinking units so far.
+type unlinkResult struct {
 	removed int64 // names that existed
 	refused []refusedUnit
 	away    []refusedUnit // their master is unavailable
@@ -314,15 +314,15 @@ type tally struct {
 }
 
 // addAway records that the master of a chunk is unavailable.
-func (t *tally) addAway(c chunk, o *Outage) {
+func (t *unlinkResult) addAway(c chunk, o *Outage) {
 	for _, u := range c {
 		t.away = append(t.away, refusedUnit{u, o})
 	}
 }
 
-// send sends one pipeline. All of a tally's pipelines belong to one epoch: another one means that
+// send sends one pipeline. All of a result's pipelines belong to one epoch: another one means that
 // the writer has had a Loss, and some may be lost.
-func (t *tally) send(ctx context.Context, b *Beacons, commands []redis.Cmder) error {
+func (t *unlinkResult) send(ctx context.Context, b *Beacons, commands []redis.Cmder) error {
 	born := t.birth(b)
 	at, err := b.writeBeacon(ctx, t.writer, commands, born)
 	if err != nil {
@@ -335,7 +335,7 @@ func (t *tally) send(ctx context.Context, b *Beacons, commands []redis.Cmder) er
 }
 
 // birth returns the request for the time in the first pipeline of an Unlink, and nil in any other.
-func (t *tally) birth(b *Beacons) *birth {
+func (t *unlinkResult) birth(b *Beacons) *birth {
 	if t.timed || t.writer != &b.unlinks {
 		return nil
 	}
@@ -347,7 +347,7 @@ func (t *tally) birth(b *Beacons) *birth {
 }
 
 // follow records a position. The zero Position, of nothing to unlink, changes nothing.
-func (t *tally) follow(b Position) error {
+func (t *unlinkResult) follow(b Position) error {
 	switch {
 	case b.Epoch == "":
 		return nil
@@ -359,7 +359,7 @@ func (t *tally) follow(b Position) error {
 }
 
 // count records the reply to one chunk. The error is not the fault of a key.
-func (t *tally) count(c chunk, reply *redis.IntCmd) error {
+func (t *unlinkResult) count(c chunk, reply *redis.IntCmd) error {
 	err := reply.Err()
 	switch {
 	case err == nil:

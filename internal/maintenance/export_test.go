@@ -9,7 +9,7 @@ import (
 func (c *SpotChecker) Tick(ctx context.Context, in time.Duration) { c.tick(ctx, time.Now().Add(in)) }
 
 // Note writes the counts now.
-func (c *SpotChecker) Note(ctx context.Context) { c.note(ctx) }
+func (c *SpotChecker) Note(ctx context.Context) { c.writeCounts(ctx) }
 
 // Retry ends the pauses after denials.
 func (c *SpotChecker) Retry() { c.denied, c.repair.denied = time.Time{}, time.Time{} }

@@ -71,7 +71,7 @@ func (h *Healer) Step(ctx context.Context) (HealState, error) {
 			return More, err
 		}
 		if len(losses) == 0 {
-			h.State.Pulse.Healed(epoch)
+			h.State.Loop.Healed(epoch)
 			p.over(h)
 			return Healed, nil
 		}
@@ -89,7 +89,7 @@ func (h *Healer) Step(ctx context.Context) (HealState, error) {
 	if p.lose {
 		why = ErrHealing
 	}
-	h.State.Pulse.Withhold(why)
+	h.State.Loop.Withhold(why)
 	for end := time.Now().Add(Slice); len(p.left) > 0; {
 		over, err := h.epoch(ctx, p.left[0], end)
 		if err != nil { // which may be that of one shard: the others go first the next time

@@ -61,7 +61,7 @@ func (s *HeartbeatSender) Run(ctx context.Context) {
 			return
 		}
 		if err := s.beat(ctx, beating, beaten); ctx.Err() == nil {
-			s.silence.note(err)
+			s.silence.recordSend(err)
 		}
 	})
 }
@@ -118,7 +118,7 @@ func (s *HeartbeatSender) Introduce(ctx context.Context) error {
 
 // vouch returns why no heartbeat may be sent now, or nil. It checks Redis last.
 func (s *HeartbeatSender) vouch(ctx context.Context) error {
-	if err := s.State.Pulse.unpolled(); err != nil {
+	if err := s.State.Loop.unpolled(); err != nil {
 		return err
 	}
 	position, err := s.Redis.CheckBeacon(ctx)
@@ -134,7 +134,7 @@ func (s *HeartbeatSender) vouch(ctx context.Context) error {
 	case s.State.lossFound.Load():
 		return ErrHealing
 	}
-	return s.State.Pulse.vouch(position.Epoch)
+	return s.State.Loop.vouch(position.Epoch)
 }
 
 // leave sends the final message on channels that get no more heartbeats.
@@ -226,9 +226,9 @@ type silence struct {
 	told  []string  // reasons logged since a heartbeat was last sent
 }
 
-// note records that a heartbeat was sent, or why not. Readiness ignores this, since rows are
+// recordSend records that a heartbeat was sent, or why not. Readiness ignores this, since rows are
 // processed in any case.
-func (s *silence) note(err error) {
+func (s *silence) recordSend(err error) {
 	if err == nil {
 		if len(s.told) > 0 {
 			s.log.Info("heartbeats are sent again")

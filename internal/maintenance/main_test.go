@@ -77,7 +77,7 @@ func newState() *maintenance.State {
 		Outages: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "c"}, []string{"state"}),
 	})
 	s.SetPaused(false, nil)
-	s.Pulse.Polled()
+	s.Loop.Polled()
 	return s
 }
 

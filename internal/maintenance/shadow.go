@@ -91,7 +91,7 @@ func (c *ShadowChecker) step(ctx context.Context) {
 	}
 	now := time.Now()
 	reports, last, err := c.Redis.Shadows(ctx, c.last)
-	if c.note(err); err != nil {
+	if c.logDenied(err); err != nil {
 		return
 	}
 	c.last = last
@@ -129,8 +129,8 @@ func (c *ShadowChecker) step(ctx context.Context) {
 	c.waiting = left
 }
 
-// note logs once that Redis refuses to show the reports.
-func (c *ShadowChecker) note(err error) {
+// logDenied logs once that Redis refuses to show the reports.
+func (c *ShadowChecker) logDenied(err error) {
 	var o *keyspace.Outage
 	if !errors.As(err, &o) || o.State != keyspace.StateNoPerm {
 		if err == nil {

@@ -273,7 +273,7 @@ func TestExplained(t *testing.T) {
 		{"a pattern of the tag", func() { b.exec(sweep, "pattern", "stamp:product-*") }, true},
 		{"another pattern", func() { b.exec(sweep, "pattern", "shop:list:*") }, false},
 		{"a set", func() { b.exec(sweep, "set", "tag:1") }, true},
-		{"healing", func() { b.state.Pulse.Withhold(maintenance.ErrHealing) }, true},
+		{"healing", func() { b.state.Loop.Withhold(maintenance.ErrHealing) }, true},
 		{"an older proof", func() { b.proven = time.Now() }, true},
 	} {
 		id := fmt.Sprint(i + 1)
@@ -287,7 +287,7 @@ func TestExplained(t *testing.T) {
 		for _, table := range []string{"cache_outbox_delayed", "cache_outbox_dead", "cache_outbox_sweeps"} {
 			b.exec("DELETE FROM " + table)
 		}
-		b.state.Pulse.Polled()
+		b.state.Loop.Polled()
 		b.proven = time.Time{}
 		if c.explains {
 			b.want(c.name+", then", maintenance.Confirmed)

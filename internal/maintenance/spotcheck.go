@@ -115,7 +115,7 @@ type SpotChecker struct {
 	proven  bool      // the account may look at keys
 	settled time.Time // of the newest batch, by the database's clock
 
-	tally  tally
+	counts checkCounts
 	noted  time.Time
 	denied time.Time   // when Redis last refused a look
 	unkept []SpotStale // that could not be stored
@@ -126,7 +126,7 @@ type SpotChecker struct {
 // NewSpotChecker returns a SpotChecker of rate keys per second; 0: nothing is checked.
 func NewSpotChecker(d Deps, rate int, m SpotMetrics, r SpotRecords) *SpotChecker {
 	return &SpotChecker{
-		Deps: d, metrics: m, records: r, watch: newWatch(), sample: sample{rate: float64(rate), tokens: float64(rate), filled: time.Now()}, tally: newTally(), repair: newRepairs(),
+		Deps: d, metrics: m, records: r, watch: newWatch(), sample: sample{rate: float64(rate), tokens: float64(rate), filled: time.Now()}, counts: newCheckCounts(), repair: newRepairs(),
 	}
 }
 
@@ -170,7 +170,7 @@ func (c *SpotChecker) tick(ctx context.Context, now time.Time) {
 		c.keep(ctx, nil)
 	}
 	if ctx.Err() == nil && time.Since(c.noted) >= noteEvery {
-		c.note(ctx)
+		c.writeCounts(ctx)
 	}
 }
 
@@ -222,7 +222,7 @@ func (c *SpotChecker) look(ctx context.Context, list []*check) {
 		if one.found != Found {
 			c.metrics.Checked(Found)
 		}
-		c.tally.set(one, Found, stale.Repaired)
+		c.counts.set(one, Found, stale.Repaired)
 		if !stale.Repaired { // a later look may
 			c.wait(one)
 		}
@@ -288,7 +288,7 @@ func (c *SpotChecker) end(one *check, r SpotResult) {
 		return
 	}
 	more := c.wait(one)
-	c.tally.set(one, r, false)
+	c.counts.set(one, r, false)
 	if !more {
 		c.metrics.Checked(r)
 	}
@@ -307,13 +307,13 @@ func (c *SpotChecker) wait(one *check) bool {
 	return more
 }
 
-// note writes the counts. The next time repeats what failed.
-func (c *SpotChecker) note(ctx context.Context) {
+// writeCounts writes the counts. The next time repeats what failed.
+func (c *SpotChecker) writeCounts(ctx context.Context) {
 	c.noted = time.Now()
 	c.mu.Lock()
 	now := store.MinuteAt(c.settled)
 	c.mu.Unlock()
-	if err := c.tally.write(ctx, c.records, now); err != nil {
+	if err := c.counts.write(ctx, c.records, now); err != nil {
 		c.Log.Debug("cannot write the results of spot checks", "error", err)
 	}
 }
@@ -447,17 +447,19 @@ func (s *sample) isEmpty() bool {
 	return len(s.spare) == 0 && !slices.ContainsFunc(s.queues[:], func(q []*check) bool { return len(q) > 0 })
 }
 
-// A tally has the results of the minutes whose checks are not all written yet. One goroutine owns
-// it.
-type tally struct {
+// checkCounts have the results of the minutes whose checks are not all written yet. One goroutine
+// owns it.
+type checkCounts struct {
 	counts  map[store.Minute]*store.Checks
 	changed map[store.Minute]bool
 }
 
-func newTally() tally { return tally{map[store.Minute]*store.Checks{}, map[store.Minute]bool{}} }
+func newCheckCounts() checkCounts {
+	return checkCounts{map[store.Minute]*store.Checks{}, map[store.Minute]bool{}}
+}
 
 // set counts the result of a check, in place of that of its last look.
-func (t *tally) set(c *check, r SpotResult, repaired bool) {
+func (t *checkCounts) set(c *check, r SpotResult, repaired bool) {
 	minute := store.MinuteAt(c.batch.SettledAt)
 	n := t.counts[minute]
 	if n == nil {
@@ -503,7 +505,7 @@ func add(n *store.Checks, b *batch, r SpotResult, by int) {
 }
 
 // write writes the minutes that have changed, and drops those whose checks have all ended.
-func (t *tally) write(ctx context.Context, to SpotRecords, now store.Minute) error {
+func (t *checkCounts) write(ctx context.Context, to SpotRecords, now store.Minute) error {
 	for minute := range maps.Clone(t.changed) {
 		if err := to.NoteChecks(ctx, minute, *t.counts[minute]); err != nil {
 			return err

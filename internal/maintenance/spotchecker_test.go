@@ -241,7 +241,7 @@ func TestUnknown(t *testing.T) {
 		t.Parallel()
 		b := single(t)
 		stale(b, "a")
-		b.state.Pulse.Withhold(maintenance.ErrHealing)
+		b.state.Loop.Withhold(maintenance.ErrHealing)
 		b.wantResults("while healing", maintenance.Unknown)
 		if !b.exists("a") {
 			t.Error("it was repaired")

@@ -46,7 +46,7 @@ var (
 // have found, and /healthz, /readyz, the heartbeats and the worker's status records tell it. Each
 // change is logged once. Safe for concurrent use.
 type State struct {
-	Pulse    *Pulse
+	Loop     *LoopState
 	Progress *Progress
 	log      *slog.Logger
 	metrics  StateMetrics
@@ -81,7 +81,7 @@ type StateMetrics struct {
 
 // NewState returns the State of a worker before Begin.
 func NewState(log *slog.Logger, m StateMetrics) *State {
-	s := &State{Pulse: &Pulse{}, Progress: &Progress{}, log: log, metrics: m, wake: make(chan struct{}, 1)}
+	s := &State{Loop: &LoopState{}, Progress: &Progress{}, log: log, metrics: m, wake: make(chan struct{}, 1)}
 	s.Begin()
 	return s
 }
@@ -94,7 +94,7 @@ func (s *State) Begin() {
 	s.lastTurn, s.started = time.Now(), false
 	s.lossFound.Store(false)
 	s.mayBePaused.Store(true)
-	s.Pulse.begin()
+	s.Loop.begin()
 	s.Progress.begin()
 }
 
@@ -291,13 +291,13 @@ func (s *State) LossFound() {
 func (s *State) TakeLoss() bool { return s.lossFound.Swap(false) }
 
 // Heals reports whether Redis may lack writes: the loop heals a loss, or will.
-func (s *State) Heals() bool { return s.lossFound.Load() || s.Pulse.Withholds(ErrHealing) }
+func (s *State) Heals() bool { return s.lossFound.Load() || s.Loop.Withholds(ErrHealing) }
 
 // Note returns the state for a status record of the worker.
 func (s *State) Note() store.WorkerNote {
-	n := s.note()
+	n := s.plainNote()
 	healable := n.State != store.WorkerPaused && n.State != store.WorkerStarting
-	if healable && s.Pulse.Withholds(ErrHealing) && !s.Pulse.Withholds(ErrEmptied) && !s.Progress.failed.Load() {
+	if healable && s.Loop.Withholds(ErrHealing) && !s.Loop.Withholds(ErrEmptied) && !s.Progress.failed.Load() {
 		n.State, n.Error = store.WorkerHealing, ""
 	}
 	if stuck := s.Alive(); stuck != nil {
@@ -306,8 +306,8 @@ func (s *State) Note() store.WorkerNote {
 	return n
 }
 
-// note is Note, except for a loop that heals or is stuck.
-func (s *State) note() store.WorkerNote {
+// plainNote is Note, except for a loop that heals or is stuck.
+func (s *State) plainNote() store.WorkerNote {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -338,23 +338,11 @@ func (s *State) Alive() error {
 	return nil
 }
 
-// Ready returns why the worker does not work at the moment, or nil.
-func (s *State) Ready() error {
+// SweepError returns why sweeps fail here, nil while they work.
+func (s *State) SweepError() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case s.paused: // on purpose
-		return nil
-	case s.outage != nil:
-		return s.outage
-	case !s.started:
-		return errors.New("the first poll is not over")
-	case s.sweepErr != nil:
-		return fmt.Errorf("sweeps fail, rows go on: %w", s.sweepErr)
-	case s.stalled != nil:
-		return s.stalled
-	}
-	return nil
+	return s.sweepErr
 }
 
 func oneIf(is bool) float64 {
@@ -364,10 +352,10 @@ func oneIf(is bool) float64 {
 	return 0
 }
 
-// A Pulse lets another goroutine than the loop send heartbeats on time: the loop polls MySQL, no
-// operator has paused the workers, and Redis has everything that was settled. Safe for concurrent
-// use.
-type Pulse struct {
+// A LoopState lets another goroutine than the loop send heartbeats on time: the loop polls MySQL,
+// no operator has paused the workers, and Redis has everything that was settled. Safe for
+// concurrent use.
+type LoopState struct {
 	mu       sync.Mutex
 	withheld error     // why the loop withholds heartbeats, nil if it does not
 	polled   time.Time // when MySQL last answered a poll
@@ -376,7 +364,7 @@ type Pulse struct {
 }
 
 // begin is for a loop that has not polled yet.
-func (p *Pulse) begin() {
+func (p *LoopState) begin() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.withheld, p.polled, p.batch, p.healed = errUnstarted, time.Time{}, time.Time{}, ""
@@ -384,21 +372,21 @@ func (p *Pulse) begin() {
 
 // Withhold lets no heartbeat be sent until Polled. The reason is ErrHealing while the loop has to
 // heal Redis, or to find that nothing needs healing.
-func (p *Pulse) Withhold(why error) {
+func (p *LoopState) Withhold(why error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.withheld = why
 }
 
 // Withholds reports whether the loop withholds heartbeats for a reason.
-func (p *Pulse) Withholds(why error) bool {
+func (p *LoopState) Withholds(why error) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return errors.Is(p.withheld, why)
 }
 
 // Polled records that the loop has polled and found no problem.
-func (p *Pulse) Polled() {
+func (p *LoopState) Polled() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.withheld, p.polled = nil, time.Now()
@@ -406,13 +394,13 @@ func (p *Pulse) Polled() {
 
 // BatchBegan records that a batch has claimed its rows, which counts as a poll, and the batch's
 // deadline. BatchEnded records its end.
-func (p *Pulse) BatchBegan(deadline time.Time) {
+func (p *LoopState) BatchBegan(deadline time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.batch = deadline
 }
 
-func (p *Pulse) BatchEnded() {
+func (p *LoopState) BatchEnded() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.batch, p.polled = time.Time{}, time.Now()
@@ -420,14 +408,14 @@ func (p *Pulse) BatchEnded() {
 
 // Healed records that Redis has everything, as of an epoch of its beacon. Every loss starts another
 // epoch.
-func (p *Pulse) Healed(epoch string) {
+func (p *LoopState) Healed(epoch string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.healed = epoch
 }
 
 // unpolled returns why no heartbeat may be sent now, or nil.
-func (p *Pulse) unpolled() error {
+func (p *LoopState) unpolled() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
@@ -438,7 +426,7 @@ func (p *Pulse) unpolled() error {
 }
 
 // vouch is like unpolled, and also checks that Redis was last healed in an epoch of the beacon.
-func (p *Pulse) vouch(epoch string) error {
+func (p *LoopState) vouch(epoch string) error {
 	if err := p.unpolled(); err != nil {
 		return err
 	}

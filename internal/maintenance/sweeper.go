@@ -112,7 +112,7 @@ func (s *Sweeper) Sweep(ctx context.Context) (done int, err error) {
 	}
 	defer lock.Release()
 	watch := newSweepWatch(ctx, s, lock)
-	done, err = newRounds(s, watch).run()
+	done, err = newRounds(s, watch).sweepRequests()
 	if cause := watch.end(); cause != nil {
 		err = cause
 	}
@@ -184,9 +184,10 @@ func newRounds(of *Sweeper, watch *sweepWatch) *rounds {
 	return s
 }
 
-// run sweeps until no request that can be carried out is left. A new request starts immediately, or
-// after the running sweeps of its kind, since they may have passed its keys already.
-func (s *rounds) run() (done int, err error) {
+// sweepRequests sweeps until no request that can be carried out is left. A new request starts
+// immediately, or after the running sweeps of its kind, since they may have passed its keys
+// already.
+func (s *rounds) sweepRequests() (done int, err error) {
 	ctx, cancel := context.WithCancel(s.watch.ctx)
 	defer cancel()
 	ticker := time.NewTicker(sweepPeriod)
@@ -327,7 +328,7 @@ func newSweepWatch(ctx context.Context, of *Sweeper, lock *store.SweepLock) *swe
 		store.SweepPattern: {}, store.SweepSet: {},
 	}}
 	w.ctx, w.cancel = context.WithCancelCause(ctx)
-	w.group.Go(w.run)
+	w.group.Go(w.superviseSweeps)
 	return w
 }
 
@@ -356,8 +357,8 @@ func (s *sweepWatch) setsInHand(n int) {
 	s.states[store.SweepSet].large = n
 }
 
-// note records how far sweeps of a kind are.
-func (s *sweepWatch) note(kind store.SweepKind, change func(*store.SweepProgress)) {
+// updateProgress records how far sweeps of a kind are.
+func (s *sweepWatch) updateProgress(kind store.SweepKind, change func(*store.SweepProgress)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change(&s.states[kind].progress)
@@ -386,7 +387,7 @@ func (s *sweepWatch) end() error {
 	return cause
 }
 
-func (s *sweepWatch) run() {
+func (s *sweepWatch) superviseSweeps() {
 	ticker := time.NewTicker(noteInterval)
 	defer ticker.Stop()
 	for said := time.Now(); ; {

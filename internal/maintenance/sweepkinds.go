@@ -25,14 +25,14 @@ func (x *executor) patterns(ctx context.Context, requests []store.Sweep) (done i
 	x.watch.begin(store.SweepProgress{Kind: store.SweepPattern, Patterns: len(patterns)})
 	defer x.watch.over(store.SweepPattern)
 	result, err := x.Redis.Sweep(ctx, patterns, func(p keyspace.Progress) {
-		x.watch.note(store.SweepPattern, func(progress *store.SweepProgress) {
+		x.watch.updateProgress(store.SweepPattern, func(progress *store.SweepProgress) {
 			progress.Scanned, progress.Total, progress.Unlinked = p.Scanned, p.Total, p.Unlinked
 		})
 	})
 	if err != nil {
 		return 0, fmt.Errorf("sweep patterns (%d): %w", len(patterns), err)
 	}
-	x.watch.note(store.SweepPattern, func(progress *store.SweepProgress) {
+	x.watch.updateProgress(store.SweepPattern, func(progress *store.SweepProgress) {
 		progress.Scanned, progress.Total, progress.Unlinked = result.Scanned, result.Total, result.Unlinked
 	})
 	version := x.Map.Map().Version()
@@ -160,7 +160,7 @@ func (x *executor) publishMembers(ctx context.Context) func(members []string) er
 		if err == nil {
 			n := int64(len(members))
 			x.metrics.Swept(0, n)
-			x.watch.note(store.SweepSet, func(progress *store.SweepProgress) { progress.Unlinked += n })
+			x.watch.updateProgress(store.SweepSet, func(progress *store.SweepProgress) { progress.Unlinked += n })
 		}
 		return err
 	}
@@ -169,7 +169,7 @@ func (x *executor) publishMembers(ctx context.Context) func(members []string) er
 // tookSets counts sets that were cleared.
 func (x *executor) tookSets(sets int) {
 	x.metrics.Swept(sets, 0)
-	x.watch.note(store.SweepSet, func(progress *store.SweepProgress) {
+	x.watch.updateProgress(store.SweepSet, func(progress *store.SweepProgress) {
 		progress.Scanned += int64(sets)
 		progress.Total = max(progress.Total, progress.Scanned)
 	})

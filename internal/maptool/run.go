@@ -47,7 +47,7 @@ func RunCases(m *invalidation.Map, cases []Case) *CaseReport {
 	reads := readsOf(m)
 	for i := range cases {
 		c := &cases[i]
-		problems := c.run(m, reads, touched)
+		problems := c.mismatches(m, reads, touched)
 		if len(problems) > 0 {
 			r.Failed++
 			problems = append(problems, c.misspelled(m)...)
@@ -112,8 +112,8 @@ func (r *CaseReport) cover(m *invalidation.Map, touched map[CaseTemplate]bool) {
 	}
 }
 
-// run returns the differences from the expected result.
-func (c *Case) run(m *invalidation.Map, reads *reads, touched map[CaseTemplate]bool) (problems []string) {
+// mismatches returns the differences from the expected result.
+func (c *Case) mismatches(m *invalidation.Map, reads *reads, touched map[CaseTemplate]bool) (problems []string) {
 	answers, problems, err := c.answers(m)
 	if len(problems) > 0 {
 		return problems

@@ -385,16 +385,16 @@ type preparing struct {
 
 // ExecContext implements driver.ExecerContext.
 func (c *preparing) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	return run(ctx, c, query, args, driver.StmtExecContext.ExecContext, c.driverConn.ExecContext)
+	return runPrepared(ctx, c, query, args, driver.StmtExecContext.ExecContext, c.driverConn.ExecContext)
 }
 
 // QueryContext implements driver.QueryerContext.
 func (c *preparing) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	return run(ctx, c, query, args, driver.StmtQueryContext.QueryContext, c.driverConn.QueryContext)
+	return runPrepared(ctx, c, query, args, driver.StmtQueryContext.QueryContext, c.driverConn.QueryContext)
 }
 
-// run runs a query prepared, or as text if it should not or cannot be prepared.
-func run[S, R any](ctx context.Context, c *preparing, query string, args []driver.NamedValue,
+// runPrepared runs a query prepared, or as text if it should not or cannot be prepared.
+func runPrepared[S, R any](ctx context.Context, c *preparing, query string, args []driver.NamedValue,
 	prepared func(S, context.Context, []driver.NamedValue) (R, error),
 	text func(context.Context, string, []driver.NamedValue) (R, error)) (result R, err error) {
 	stmt, err := c.prepare(ctx, query, args)

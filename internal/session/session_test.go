@@ -145,10 +145,10 @@ func TestHostileServer(t *testing.T) {
 		}
 		return n
 	}
-	if err := s.Orders.As("me").Pause(t.Context(), store.AnyPause, "", 0); err != nil || exists("cache_outbox_control") != 1 {
+	if err := s.Actions.As("me").Pause(t.Context(), store.AnyPause, "", 0); err != nil || exists("cache_outbox_control") != 1 {
 		t.Errorf("%v, %d pauses", err, exists("cache_outbox_control"))
 	}
-	if p, err := s.Orders.Resume(t.Context(), store.AnyPause); p == nil || err != nil || exists("cache_outbox_control") != 0 {
+	if p, err := s.Actions.Resume(t.Context(), store.AnyPause); p == nil || err != nil || exists("cache_outbox_control") != 0 {
 		t.Errorf("%v, %v, %d pauses", p, err, exists("cache_outbox_control"))
 	}
 	storetest.Enqueue(t, s.Sessions.DB(), storetest.Products(250)...)
@@ -178,7 +178,7 @@ func TestHostileServer(t *testing.T) {
 	} else {
 		lock.Release()
 	}
-	if back, err := s.Orders.RetryDead(t.Context(), store.DeadQuery{}, func(int) {}); err != nil || len(back) != 250 || exists("cache_outbox_delayed") != 250 {
+	if back, err := s.Actions.RetryDead(t.Context(), store.DeadQuery{}, func(int) {}); err != nil || len(back) != 250 || exists("cache_outbox_delayed") != 250 {
 		t.Errorf("%d back, %v", len(back), err)
 	}
 	if st, err := s.Overview.Status(t.Context()); err != nil || st.Delayed != 250 {
@@ -188,7 +188,7 @@ func TestHostileServer(t *testing.T) {
 	if _, err := env.DB.Exec("UPDATE cache_outbox_dead SET died_at = died_at - INTERVAL 1 HOUR"); err != nil {
 		t.Fatal(err)
 	}
-	if gone, err := s.Orders.DiscardDead(t.Context(), store.DeadQuery{}, func(int) {}); err != nil || len(gone) != 250 || exists("cache_outbox_dead") != 0 {
+	if gone, err := s.Actions.DiscardDead(t.Context(), store.DeadQuery{}, func(int) {}); err != nil || len(gone) != 250 || exists("cache_outbox_dead") != 0 {
 		t.Errorf("%d discarded, %v", len(gone), err)
 	}
 }
@@ -214,8 +214,8 @@ func TestLockedTablesLeaveNoSession(t *testing.T) {
 	const waiting = "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND state LIKE 'Waiting for table%'"
 	for name, do := range map[string]func() error{
 		"status":  func() error { _, err := s.Overview.Status(t.Context()); return err },
-		"pause":   func() error { return s.Orders.As("me").Pause(t.Context(), store.AnyPause, "", 0) },
-		"dead":    func() error { _, _, err := s.Orders.CountDead(t.Context(), store.DeadQuery{}); return err },
+		"pause":   func() error { return s.Actions.As("me").Pause(t.Context(), store.AnyPause, "", 0) },
+		"dead":    func() error { _, _, err := s.Actions.CountDead(t.Context(), store.DeadQuery{}); return err },
 		"waiting": func() error { _, err := s.Queue.Waiting(t.Context()); return err },
 		"claim":   func() error { _, err := s.Queue.Claim(t.Context(), storetest.Limits); return err },
 		"migrate": func() error {

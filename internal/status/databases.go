@@ -28,7 +28,7 @@ const (
 	restoredPrefix = "restored:"
 )
 
-// A Database is a field of keyspace.SourcesPage: a database that workers serve.
+// A Database is a field of keyspace.SourcesHash: a database that workers serve.
 type Database struct {
 	Source string   `json:"source"` // the ID of the outbox
 	Server string   `json:"server"`
@@ -64,15 +64,15 @@ type restored struct {
 	Than string `json:"than,omitempty"`
 }
 
-// A page is keyspace.SourcesPage.
+// A page is keyspace.SourcesHash.
 type page struct {
 	databases map[string]*Database // by their fields
 	restored  map[string]restored  // by the ID of the outbox
 	old       []string             // fields that no worker has renewed for a month
 }
 
-func readPage(ctx context.Context, b *keyspace.Board) (p page, err error) {
-	posted, err := b.Read(ctx, keyspace.SourcesPage)
+func readPage(ctx context.Context, b *keyspace.StatusHashes) (p page, err error) {
+	posted, err := b.Read(ctx, keyspace.SourcesHash)
 	if err != nil {
 		return p, err
 	}
@@ -107,7 +107,7 @@ func readPage(ctx context.Context, b *keyspace.Board) (p page, err error) {
 // lost compares the journal with the batches that the worker knows and with the given one, like
 // store.Lost. A database that has lost a batch is older than Redis: it was restored, or it was a
 // replica that lagged. That is kept until ForgetDatabases. An error of Redis is a *keyspace.Outage.
-func PostDatabase(ctx context.Context, b *keyspace.Board, d Database, served string, lost func(context.Context, store.Mark) (lost uint64, newest store.Mark, err error)) (conflicts []store.Conflict, others []string, err error) {
+func PostDatabase(ctx context.Context, b *keyspace.StatusHashes, d Database, served string, lost func(context.Context, store.Mark) (lost uint64, newest store.Mark, err error)) (conflicts []store.Conflict, others []string, err error) {
 	p, err := readPage(ctx, b)
 	if err != nil {
 		return nil, nil, err
@@ -149,7 +149,7 @@ func PostDatabase(ctx context.Context, b *keyspace.Board, d Database, served str
 		err = post(ctx, b, d.Field(), d)
 	}
 	if err == nil {
-		err = b.Remove(ctx, keyspace.SourcesPage, remove...)
+		err = b.Remove(ctx, keyspace.SourcesHash, remove...)
 	}
 	if err != nil {
 		return nil, nil, err
@@ -163,12 +163,12 @@ func PostDatabase(ctx context.Context, b *keyspace.Board, d Database, served str
 	return p.conflicts(d.Source), others, nil
 }
 
-func post(ctx context.Context, b *keyspace.Board, field string, value any) error {
+func post(ctx context.Context, b *keyspace.StatusHashes, field string, value any) error {
 	text, err := json.Marshal(value)
 	if err != nil {
 		return err
 	}
-	return b.Post(ctx, keyspace.SourcesPage, field, string(text))
+	return b.Post(ctx, keyspace.SourcesHash, field, string(text))
 }
 
 // last returns the record of an outbox that was renewed last, or nil.
@@ -216,7 +216,7 @@ func (p *page) conflicts(source string) (list []store.Conflict) {
 
 // Conflicts returns those of an outbox. known reports whether a worker publishes its database now.
 // The error is a *keyspace.Outage.
-func Conflicts(ctx context.Context, b *keyspace.Board, source string) (list []store.Conflict, known bool, err error) {
+func Conflicts(ctx context.Context, b *keyspace.StatusHashes, source string) (list []store.Conflict, known bool, err error) {
 	p, err := readPage(ctx, b)
 	if err != nil {
 		return nil, false, err
@@ -226,7 +226,7 @@ func Conflicts(ctx context.Context, b *keyspace.Board, source string) (list []st
 
 // ForgetDatabases removes what is known of an outbox: what its journal has had, and that its
 // database was restored. Workers publish it again. The error is a *keyspace.Outage.
-func ForgetDatabases(ctx context.Context, b *keyspace.Board, source string) error {
+func ForgetDatabases(ctx context.Context, b *keyspace.StatusHashes, source string) error {
 	p, err := readPage(ctx, b)
 	if err != nil {
 		return err
@@ -237,7 +237,7 @@ func ForgetDatabases(ctx context.Context, b *keyspace.Board, source string) erro
 			fields = append(fields, field)
 		}
 	}
-	return b.Remove(ctx, keyspace.SourcesPage, fields...)
+	return b.Remove(ctx, keyspace.SourcesHash, fields...)
 }
 
 // overlap returns a glob of a that shares a name with some glob of b, or "". Both are globs of

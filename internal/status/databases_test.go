@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 // A redisPage is the page of databases in a Redis.
 type redisPage struct {
 	t      *testing.T
-	board  *keyspace.Board
+	board  *keyspace.StatusHashes
 	redis  *redis.Client
 	served map[string]string // the field of the database that each worker serves
 }
@@ -44,7 +44,7 @@ func newRedisPage(t *testing.T) *redisPage {
 	}
 	c := redis.NewClient(one)
 	t.Cleanup(func() { _, _ = k.Close(), c.Close() })
-	return &redisPage{t, k.Board, c, map[string]string{}}
+	return &redisPage{t, k.StatusHashes, c, map[string]string{}}
 }
 
 // post publishes the database of a worker of a server, whose journal ends with an ID, and returns

@@ -78,7 +78,7 @@ func (l *Looker) askRedis(ctx context.Context, s *store.Status) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, redisPatience)
 	defer cancel()
-	addWorkers(ctx, l.redis.Board, s)
+	addWorkers(ctx, l.redis.StatusHashes, s)
 	readReaders(ctx, l.redis.Contents, s)
 	if err := l.findOld(ctx, s.Differences, s.Left); err != nil {
 		s.OldEntriesError = errors.Join(s.OldEntriesError, err)

@@ -16,25 +16,25 @@ import (
 // forgetAfter bounds the age of a worker's status here. MySQL keeps its copy for a day.
 const forgetAfter = time.Hour
 
-// A status is a field of keyspace.WorkersPage.
+// A status is a field of keyspace.WorkersHash.
 type status struct {
 	Source string `json:"source"` // the ID of the outbox
 	store.WorkerNote
 }
 
 // PostWorker publishes what a worker of an outbox is at. The error is a *keyspace.Outage.
-func PostWorker(ctx context.Context, b *keyspace.Board, source string, n store.WorkerNote) error {
+func PostWorker(ctx context.Context, b *keyspace.StatusHashes, source string, n store.WorkerNote) error {
 	text, err := json.Marshal(status{source, n})
 	if err != nil {
 		return fmt.Errorf("publish worker status: %w", err)
 	}
-	return b.Post(ctx, keyspace.WorkersPage, n.ID, string(text))
+	return b.Post(ctx, keyspace.WorkersHash, n.ID, string(text))
 }
 
 // Workers lists the workers of an outbox that published their status within an hour, the latest
 // first. The error is a *keyspace.Outage.
-func Workers(ctx context.Context, b *keyspace.Board, source string) ([]store.WorkerNote, error) {
-	posted, err := b.Read(ctx, keyspace.WorkersPage)
+func Workers(ctx context.Context, b *keyspace.StatusHashes, source string) ([]store.WorkerNote, error) {
+	posted, err := b.Read(ctx, keyspace.WorkersHash)
 	if err != nil {
 		return nil, err
 	}
@@ -58,8 +58,8 @@ func Workers(ctx context.Context, b *keyspace.Board, source string) ([]store.Wor
 }
 
 // ForgetWorkers removes what no worker has renewed for an hour. The error is a *keyspace.Outage.
-func ForgetWorkers(ctx context.Context, b *keyspace.Board) error {
-	posted, err := b.Read(ctx, keyspace.WorkersPage)
+func ForgetWorkers(ctx context.Context, b *keyspace.StatusHashes) error {
+	posted, err := b.Read(ctx, keyspace.WorkersHash)
 	if err != nil {
 		return err
 	}
@@ -69,11 +69,11 @@ func ForgetWorkers(ctx context.Context, b *keyspace.Board) error {
 			old = append(old, p.Field)
 		}
 	}
-	return b.Remove(ctx, keyspace.WorkersPage, old...)
+	return b.Remove(ctx, keyspace.WorkersHash, old...)
 }
 
 // addWorkers adds what workers publish in Redis to a status. Errors become part of it.
-func addWorkers(ctx context.Context, b *keyspace.Board, s *store.Status) {
+func addWorkers(ctx context.Context, b *keyspace.StatusHashes, s *store.Status) {
 	workers, err := Workers(ctx, b, s.Source)
 	mergeWorkers(s, workers, err)
 	if err == nil { // otherwise it is the same error

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -183,4 +184,22 @@ func (j judge) noWorker() Cause {
 		what += ", which was stopped"
 	}
 	return j.general("no_worker", j.ago(last.Silent), what, cure)
+}
+
+// NotReady returns why a worker does not work, by its own record and by the error of its last
+// sweep, or nil: what /readyz answers. A pause is on purpose, and no reason to replace a worker.
+func NotReady(n store.WorkerNote, sweep error) error {
+	switch own := (fleet{n}); {
+	case n.State == store.WorkerPaused:
+		return nil
+	case len(own.some(inOutage)) > 0:
+		return errors.New(n.Error)
+	case n.State == store.WorkerStarting:
+		return errors.New("the first poll is not over")
+	case sweep != nil:
+		return fmt.Errorf("sweeps fail, rows go on: %w", sweep)
+	case n.Stalled != "":
+		return errors.New(n.StallError)
+	}
+	return nil
 }

@@ -17,18 +17,18 @@ import (
 	"github.com/unstale/unstale/outbox"
 )
 
-// Orders runs the commands of operators, each with its audit record, and the reads that these need.
-// Safe for concurrent use.
-type Orders struct {
+// Actions runs the commands of operators, each with its audit record, and the reads that these
+// need. Safe for concurrent use.
+type Actions struct {
 	db       *session.Sessions
-	operator string // who gives the orders, as the program claims; the audit keeps 255 characters
+	operator string // who takes them, as the program claims; the audit keeps 255 characters
 }
 
-// NewOrders returns the Orders of an outbox, in the name of the Operator of db.
-func NewOrders(db *session.Sessions) *Orders { return &Orders{db, db.Config.Operator} }
+// NewActions returns the Actions of an outbox, in the name of the Operator of db.
+func NewActions(db *session.Sessions) *Actions { return &Actions{db, db.Config.Operator} }
 
-// As returns Orders in the name of an operator.
-func (o *Orders) As(operator string) *Orders { return &Orders{o.db, operator} }
+// As returns Actions in the name of an operator.
+func (o *Actions) As(operator string) *Actions { return &Actions{o.db, operator} }
 
 // ErrRepeated reports that an order was given before.
 var ErrRepeated = errors.New("this order was given before")
@@ -139,7 +139,7 @@ WHERE at BETWEEN ? - INTERVAL 1 SECOND AND ? + INTERVAL 1 MINUTE AND action = 'p
 // Pause makes all workers stop claiming within about a second, until Resume, or for the duration
 // lasts unless it is 0. It replaces the current pause, which must equal seen: nil for none. If it
 // does not, it returns ErrPauseChanged. The audit records the pause.
-func (o *Orders) Pause(ctx context.Context, seen *Pause, reason string, lasts time.Duration) error {
+func (o *Actions) Pause(ctx context.Context, seen *Pause, reason string, lasts time.Duration) error {
 	arguments := map[string]any{"reason": session.ErrorText(reason), "for_seconds": lasts.Seconds()}
 	err := o.audited(ctx, ActionPause, arguments, func(tx *sqlx.Tx) (int, error) {
 		_, rows, err := lockPause(ctx, tx, seen)
@@ -180,7 +180,7 @@ func lockPause(ctx context.Context, tx *sqlx.Tx, seen *Pause) (now *Pause, rows 
 }
 
 // Paused returns the current pause, or nil.
-func (o *Orders) Paused(ctx context.Context) (*Pause, error) {
+func (o *Actions) Paused(ctx context.Context) (*Pause, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.db.Config.StatementTimeout)
 	defer cancel()
 	p, err := o.order(ctx, "pause")
@@ -191,7 +191,7 @@ func (o *Orders) Paused(ctx context.Context) (*Pause, error) {
 }
 
 // order returns the current order or notice by this name from cache_outbox_control, or nil.
-func (o *Orders) order(ctx context.Context, name string) (*Pause, error) {
+func (o *Actions) order(ctx context.Context, name string) (*Pause, error) {
 	var p Pause
 	switch err := o.db.Side.GetContext(ctx, &p, orderSQL, name); {
 	case errors.Is(err, sql.ErrNoRows):
@@ -204,7 +204,7 @@ func (o *Orders) order(ctx context.Context, name string) (*Pause, error) {
 
 // findPauser looks up in the audit which account began a pause. If this account may not read the
 // audit, it sets nothing.
-func (o *Orders) findPauser(ctx context.Context, p *Pause) error {
+func (o *Actions) findPauser(ctx context.Context, p *Pause) error {
 	switch err := o.db.Side.GetContext(ctx, &p.Account, pauserSQL, p.BeganAt, p.BeganAt); {
 	case errors.Is(err, sql.ErrNoRows):
 		p.Unrecorded = true
@@ -216,7 +216,7 @@ func (o *Orders) findPauser(ctx context.Context, p *Pause) error {
 
 // Resume ends the pause and returns it, or nil if there was none. The pause must equal seen, as for
 // Pause. The audit records the ended pause.
-func (o *Orders) Resume(ctx context.Context, seen *Pause) (p *Pause, err error) {
+func (o *Actions) Resume(ctx context.Context, seen *Pause) (p *Pause, err error) {
 	arguments := map[string]any{}
 	err = o.audited(ctx, ActionResume, arguments, func(tx *sqlx.Tx) (int, error) {
 		var rows int64
@@ -248,8 +248,8 @@ const (
 	ActionDelayed     = "delayed retry"
 )
 
-// Actions lists all actions.
-func Actions() []string {
+// ActionNames returns all actions.
+func ActionNames() []string {
 	return []string{ActionRetry, ActionCorrect, ActionDiscard, ActionPause, ActionResume, ActionReplay, ActionReplayEnded, ActionInvalidate, ActionDelayed}
 }
 
@@ -283,7 +283,7 @@ func (e *AuditRightError) Unwrap() error { return e.Err }
 const auditSQL = "INSERT INTO cache_outbox_audit (claimed_by, action, arguments, row_count) VALUES (?, ?, ?, ?)"
 
 // audit records an action in its transaction.
-func (o *Orders) audit(ctx context.Context, tx sqlx.ExecerContext, action string, arguments any, rows int) error {
+func (o *Actions) audit(ctx context.Context, tx sqlx.ExecerContext, action string, arguments any, rows int) error {
 	text, err := json.Marshal(arguments)
 	if err != nil {
 		return fmt.Errorf("write the audit: %w", err)
@@ -336,7 +336,7 @@ func (q AuditQuery) args(limit int) []any {
 
 // Audit lists the newest records that match q, at most limit, newest first, and counts the matches.
 // A total of MaxExactCount+1 means "more".
-func (o *Orders) Audit(ctx context.Context, q AuditQuery, limit int) (list []AuditRecord, total int, err error) {
+func (o *Actions) Audit(ctx context.Context, q AuditQuery, limit int) (list []AuditRecord, total int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, o.db.Config.StatementTimeout)
 	defer cancel()
 	if err = o.db.Side.SelectContext(ctx, &list, listAuditSQL, q.args(limit)...); err == nil {
@@ -350,7 +350,7 @@ func (o *Orders) Audit(ctx context.Context, q AuditQuery, limit int) (list []Aud
 
 // audited performs an action in a transaction and records it there. do returns the number of rows
 // that it changed, or -1 if the action changed nothing; then nothing is recorded.
-func (o *Orders) audited(ctx context.Context, action string, arguments any, do func(tx *sqlx.Tx) (rows int, err error)) error {
+func (o *Actions) audited(ctx context.Context, action string, arguments any, do func(tx *sqlx.Tx) (rows int, err error)) error {
 	ctx, cancel := context.WithTimeout(ctx, o.db.Config.StatementTimeout)
 	defer cancel()
 	tx, err := o.db.Side.BeginTxx(ctx, nil)
@@ -377,7 +377,7 @@ VALUES ('replay', ?, ?, UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND, UTC_TIMESTAMP
 )
 
 // BeginReplay records that the operator replays the journal, for Status and in the audit.
-func (o *Orders) BeginReplay(ctx context.Context, arguments any) error {
+func (o *Actions) BeginReplay(ctx context.Context, arguments any) error {
 	err := o.audited(ctx, ActionReplay, arguments, func(tx *sqlx.Tx) (int, error) {
 		_, err := tx.ExecContext(ctx, noteReplaySQL, claimed(o.operator), "", 0)
 		return 0, err
@@ -390,7 +390,7 @@ func (o *Orders) BeginReplay(ctx context.Context, arguments any) error {
 
 // NoteReplay records how long the replay has run and how far it is, for Status. The record counts
 // for 15 s, after which a replay that was killed counts as ended. Call it again before that.
-func (o *Orders) NoteReplay(ctx context.Context, progress string, lasted time.Duration) error {
+func (o *Actions) NoteReplay(ctx context.Context, progress string, lasted time.Duration) error {
 	if err := o.db.Exec(ctx, noteReplaySQL, claimed(o.operator), session.ErrorText(progress), lasted.Microseconds()); err != nil {
 		return fmt.Errorf("record the replay: %w", err)
 	}
@@ -404,7 +404,7 @@ WHERE at > UTC_TIMESTAMP(6) - INTERVAL 1 DAY AND action IN ('replay', 'replay ov
 
 // brokenReplay returns a replay that began according to the audit, but is neither running nor
 // ended. It returns nil if there is none, or if the account may not read the audit.
-func (o *Orders) brokenReplay(ctx context.Context) (*AuditRecord, error) {
+func (o *Actions) brokenReplay(ctx context.Context) (*AuditRecord, error) {
 	var last []AuditRecord
 	err := o.db.Side.SelectContext(ctx, &last, lastReplaySQL)
 	if mysqlerr.Number(err) == mysqlerr.NoRight {
@@ -417,7 +417,7 @@ func (o *Orders) brokenReplay(ctx context.Context) (*AuditRecord, error) {
 }
 
 // EndReplay records the end of the replay, and its result in the audit.
-func (o *Orders) EndReplay(ctx context.Context, result any, rows int) error {
+func (o *Actions) EndReplay(ctx context.Context, result any, rows int) error {
 	err := o.audited(ctx, ActionReplayEnded, result, func(tx *sqlx.Tx) (int, error) {
 		_, err := tx.ExecContext(ctx, endReplaySQL, claimed(o.operator))
 		return rows, err
@@ -429,7 +429,7 @@ func (o *Orders) EndReplay(ctx context.Context, result any, rows int) error {
 }
 
 // Invalidate inserts a row for an operator and returns the token of the row. The audit records it.
-func (o *Orders) Invalidate(ctx context.Context, inv outbox.Invalidation) (outbox.Token, error) {
+func (o *Actions) Invalidate(ctx context.Context, inv outbox.Invalidation) (outbox.Token, error) {
 	var writes outbox.Writes
 	arguments := struct {
 		Entity string          `json:"entity"`

@@ -63,7 +63,7 @@ FROM cache_outbox_dead WHERE ` + deadFilter + ` ORDER BY id DESC LIMIT ?`
 const deadReasonsSQL = "SELECT reason, COUNT(*) AS n FROM cache_outbox_dead GROUP BY reason"
 
 // DeadReasons counts the dead letters of each reason.
-func (o *Orders) DeadReasons(ctx context.Context) (map[string]int, error) {
+func (o *Actions) DeadReasons(ctx context.Context) (map[string]int, error) {
 	var dead []struct {
 		Reason string `db:"reason"`
 		N      int    `db:"n"`
@@ -90,7 +90,7 @@ func (q *DeadQuery) args() []any {
 }
 
 // DeadLetters lists the newest dead letters that match q, at most limit, newest first.
-func (o *Orders) DeadLetters(ctx context.Context, q DeadQuery, limit int) ([]DeadLetter, error) {
+func (o *Actions) DeadLetters(ctx context.Context, q DeadQuery, limit int) ([]DeadLetter, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.db.Config.StatementTimeout)
 	defer cancel()
 	var out []DeadLetter
@@ -101,7 +101,7 @@ func (o *Orders) DeadLetters(ctx context.Context, q DeadQuery, limit int) ([]Dea
 }
 
 // CountDead counts the dead letters that match q, and returns the greatest ID of these, or 0.
-func (o *Orders) CountDead(ctx context.Context, q DeadQuery) (n int, last uint64, err error) {
+func (o *Actions) CountDead(ctx context.Context, q DeadQuery) (n int, last uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, o.db.Config.StatementTimeout)
 	defer cancel()
 	if err := o.db.Side.QueryRowContext(ctx, countDeadSQL, q.args()...).Scan(&n, &last); err != nil {
@@ -151,14 +151,14 @@ var removeDeadSQL = fmt.Sprintf(session.RemoveSQL, "cache_outbox_dead")
 // transactions remain. RetryDead returns the IDs of the moved letters; two callers never get the
 // same ID. A letter that the table does not accept stays: see NotJSONError. Each transaction
 // includes its audit record.
-func (o *Orders) RetryDead(ctx context.Context, q DeadQuery, did func(total int)) ([]uint64, error) {
+func (o *Actions) RetryDead(ctx context.Context, q DeadQuery, did func(total int)) ([]uint64, error) {
 	return o.eachDead(ctx, q, did, deadVerb{"retry", ActionRetry, lockRetrySQL, putBackSQL, func(ids []uint64) error { return &NotJSONError{ids} }})
 }
 
 // DiscardDead deletes the dead letters that match q, in transactions like those of RetryDead. A
 // letter that died within outbox.TokenLifetime stays if a write token can name it: the keys of its
 // row were not unlinked, and without the letter the token would report the row as settled.
-func (o *Orders) DiscardDead(ctx context.Context, q DeadQuery, did func(total int)) ([]uint64, error) {
+func (o *Actions) DiscardDead(ctx context.Context, q DeadQuery, did func(total int)) ([]uint64, error) {
 	return o.eachDead(ctx, q, did, deadVerb{"discard", ActionDiscard, lockDiscardSQL, "", func(ids []uint64) error {
 		return fmt.Errorf("dead letters %d died less than %v ago, and write tokens would report their rows as settled; retry them, or discard them later", ids, outbox.TokenLifetime)
 	}})
@@ -175,7 +175,7 @@ func (e *NotJSONError) Error() string {
 }
 
 // eachDead applies verb to the matching letters that exist now, in chunks, and deletes them.
-func (o *Orders) eachDead(ctx context.Context, q DeadQuery, did func(total int), verb deadVerb) (done []uint64, err error) {
+func (o *Actions) eachDead(ctx context.Context, q DeadQuery, did func(total int), verb deadVerb) (done []uint64, err error) {
 	_, last, err := o.CountDead(ctx, q)
 	if err != nil {
 		return nil, err
@@ -208,7 +208,7 @@ type deadPart struct {
 }
 
 // deadPart handles one chunk in its own transaction, which it finishes even if ctx ends.
-func (o *Orders) deadPart(ctx context.Context, q DeadQuery, from, last uint64, verb deadVerb) (deadPart, error) {
+func (o *Actions) deadPart(ctx context.Context, q DeadQuery, from, last uint64, verb deadVerb) (deadPart, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.db.Config.StatementTimeout)
 	defer cancel()
 	tx, err := o.db.Side.BeginTx(ctx, nil)
@@ -297,7 +297,7 @@ WHERE o.id = ? AND o.entity = ? AND o.entity_id = ? AND o.params <=> ? FOR UPDAT
 
 // RetryCorrected puts one dead letter back as RetryDead does, with another entity or other
 // parameters. The audit keeps the old and the new values, but only the first 4 KiB of parameters.
-func (o *Orders) RetryCorrected(ctx context.Context, c Correction) error {
+func (o *Actions) RetryCorrected(ctx context.Context, c Correction) error {
 	l := &c.Letter
 	arguments := struct {
 		ID           uint64  `json:"id"`

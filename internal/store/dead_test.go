@@ -29,7 +29,7 @@ func dump(t *testing.T, db *sql.DB, columns, table string) string {
 
 func deadIDs(t *testing.T, s *store.Store, q store.DeadQuery) (ids []string) {
 	t.Helper()
-	letters, err := s.Orders.DeadLetters(t.Context(), q, 100)
+	letters, err := s.Actions.DeadLetters(t.Context(), q, 100)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func TestRetryKeepsTheFirstID(t *testing.T) {
 	want += ";" + dump(t, env.DB, fmt.Sprintf(kept, "first_id", "repeated"), "cache_outbox_delayed")
 	storetest.DeadLetter(t, s, true, "redis_refused")
 	for range 2 {
-		done, err := s.Orders.RetryDead(t.Context(), store.DeadQuery{}, nobody)
+		done, err := s.Actions.RetryDead(t.Context(), store.DeadQuery{}, nobody)
 		if err != nil || len(done) != 5 {
 			t.Fatalf("retried %v, %v", done, err)
 		}
@@ -86,7 +86,7 @@ func TestRetryWhenTheIDIsTaken(t *testing.T) {
 	if _, err := env.DB.Exec("INSERT INTO cache_outbox (id, entity, entity_id) VALUES (2, 'coupon', 'x')"); err != nil {
 		t.Fatal(err)
 	}
-	if done, err := s.Orders.RetryDead(t.Context(), store.DeadQuery{}, nobody); err != nil || len(done) != 3 {
+	if done, err := s.Actions.RetryDead(t.Context(), store.DeadQuery{}, nobody); err != nil || len(done) != 3 {
 		t.Fatal(done, err)
 	}
 	if got := dump(t, env.DB, "id, entity, entity_id", "cache_outbox"); got != "2|coupon|x" {
@@ -113,7 +113,7 @@ func TestRetryOfWhatIsNoJSON(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	done, err := s.Orders.RetryDead(t.Context(), store.DeadQuery{}, nobody)
+	done, err := s.Actions.RetryDead(t.Context(), store.DeadQuery{}, nobody)
 	var bad *store.NotJSONError
 	if !errors.As(err, &bad) || len(bad.IDs) != 2 || len(done) != 3 {
 		t.Errorf("%v went back: %v", done, err)
@@ -125,7 +125,7 @@ func TestRetryOfWhatIsNoJSON(t *testing.T) {
 		t.Errorf("%s are back", got)
 	}
 	age(t, env.DB)
-	if done, err := s.Orders.DiscardDead(t.Context(), store.DeadQuery{}, nobody); err != nil || len(done) != 2 {
+	if done, err := s.Actions.DiscardDead(t.Context(), store.DeadQuery{}, nobody); err != nil || len(done) != 2 {
 		t.Errorf("discarded %v, %v", done, err)
 	}
 }
@@ -156,7 +156,7 @@ func TestDiscardLeavesTheLettersOfTokens(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	done, err := s.Orders.DiscardDead(t.Context(), store.DeadQuery{}, nobody)
+	done, err := s.Actions.DiscardDead(t.Context(), store.DeadQuery{}, nobody)
 	if len(done) != 3 || err == nil || !strings.Contains(err.Error(), "died less than 5m0s ago, and write tokens would report their rows as settled") {
 		t.Errorf("discarded %v, %v", done, err)
 	}
@@ -164,7 +164,7 @@ func TestDiscardLeavesTheLettersOfTokens(t *testing.T) {
 		t.Errorf("settled %t, %v", settled, err)
 	}
 	age(t, env.DB)
-	if done, err := s.Orders.DiscardDead(t.Context(), store.DeadQuery{}, nobody); err != nil || len(done) != 1 {
+	if done, err := s.Actions.DiscardDead(t.Context(), store.DeadQuery{}, nobody); err != nil || len(done) != 1 {
 		t.Errorf("then discarded %v, %v", done, err)
 	}
 }
@@ -198,11 +198,11 @@ func TestDeadQuery(t *testing.T) {
 		if got := strings.Join(deadIDs(t, s, q), " "); got != want {
 			t.Errorf("%+v: %q, wanted %q", q, got, want)
 		}
-		if n, _, err := s.Orders.CountDead(t.Context(), q); err != nil || n != len(strings.Fields(want)) {
+		if n, _, err := s.Actions.CountDead(t.Context(), q); err != nil || n != len(strings.Fields(want)) {
 			t.Errorf("%+v: counted %d, %v", q, n, err)
 		}
 	}
-	if done, err := s.Orders.DiscardDead(t.Context(), store.DeadQuery{MapVersion: "m0"}, nobody); err != nil || !slices.Equal(done, []uint64{1}) {
+	if done, err := s.Actions.DiscardDead(t.Context(), store.DeadQuery{MapVersion: "m0"}, nobody); err != nil || !slices.Equal(done, []uint64{1}) {
 		t.Errorf("discarded %v, %v", done, err)
 	}
 	if got := strings.Join(deadIDs(t, s, store.DeadQuery{}), " "); got != "3 2" {
@@ -223,7 +223,7 @@ func TestRetryBesideAnother(t *testing.T) {
 	for i := range total {
 		operator := storetest.Open(t, env.DSN)
 		group.Go(func() {
-			done, err := operator.Orders.RetryDead(t.Context(), store.DeadQuery{}, nobody)
+			done, err := operator.Actions.RetryDead(t.Context(), store.DeadQuery{}, nobody)
 			if total[i] = len(done); err != nil {
 				t.Error(err)
 			}
@@ -243,7 +243,7 @@ func TestRetryLeavesWhatDiesMeanwhile(t *testing.T) {
 	s := storetest.Open(t, env.DSN)
 	storetest.Enqueue(t, env.DB, storetest.Products(500)...)
 	storetest.DeadLetter(t, s, false, "unknown_entity")
-	done, err := s.Orders.RetryDead(t.Context(), store.DeadQuery{}, func(total int) {
+	done, err := s.Actions.RetryDead(t.Context(), store.DeadQuery{}, func(total int) {
 		if total == 200 {
 			storetest.Enqueue(t, env.DB, outbox.Invalidation{Entity: "late", ID: "late"})
 			storetest.DeadLetter(t, s, false, "unknown_entity")
@@ -265,7 +265,7 @@ func TestRetryIsInterrupted(t *testing.T) {
 	storetest.Enqueue(t, env.DB, storetest.Products(500)...)
 	storetest.DeadLetter(t, s, false, "unknown_entity")
 	ctx, cancel := context.WithCancel(t.Context())
-	done, err := s.Orders.RetryDead(ctx, store.DeadQuery{}, func(int) { cancel() })
+	done, err := s.Actions.RetryDead(ctx, store.DeadQuery{}, func(int) { cancel() })
 	if !errors.Is(err, context.Canceled) || len(done) != 200 {
 		t.Errorf("retried %d, %v", len(done), err)
 	}

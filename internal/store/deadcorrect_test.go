@@ -18,7 +18,7 @@ VALUES (1, 'product', '7', '{"a": 1.10}', 1, 0, 'unknown_entity', '', '', '2026-
 	if _, err := env.DB.Exec(insert); err != nil {
 		t.Fatal(err)
 	}
-	letters, err := s.Orders.DeadLetters(t.Context(), store.DeadQuery{}, 1)
+	letters, err := s.Actions.DeadLetters(t.Context(), store.DeadQuery{}, 1)
 	if err != nil || len(letters) != 1 {
 		t.Fatal(letters, err)
 	}
@@ -27,7 +27,7 @@ VALUES (1, 'product', '7', '{"a": 1.10}', 1, 0, 'unknown_entity', '', '', '2026-
 		if _, err := env.DB.Exec(change); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Orders.RetryCorrected(t.Context(), store.Correction{Letter: letters[0], Entity: "coupon"}); !errors.Is(err, store.ErrLetterChanged) {
+		if err := s.Actions.RetryCorrected(t.Context(), store.Correction{Letter: letters[0], Entity: "coupon"}); !errors.Is(err, store.ErrLetterChanged) {
 			t.Errorf("after %s: %v", change, err)
 		}
 	}

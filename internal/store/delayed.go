@@ -65,7 +65,7 @@ func (q DelayedQuery) args(limit int) []any {
 
 // DelayedRows lists the rows that match q, at most limit, earliest due time first, and counts the
 // matches. A total of MaxExactCount+1 means "more".
-func (o *Orders) DelayedRows(ctx context.Context, q DelayedQuery, limit int) (rows []DelayedRow, total int, err error) {
+func (o *Actions) DelayedRows(ctx context.Context, q DelayedQuery, limit int) (rows []DelayedRow, total int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, o.db.Config.StatementTimeout)
 	defer cancel()
 	if err := o.db.Side.SelectContext(ctx, &rows, listDelayedSQL, q.args(limit)...); err != nil {
@@ -105,7 +105,7 @@ func CountUndue(ctx context.Context, db *session.Sessions, q DelayedQuery, sched
 // RetryDelayed makes the failed rows that match q due now, and with scheduled also repeats and the
 // rows that the application scheduled. It changes 1,000 in a transaction, with its audit record, and
 // calls did after each. If ctx ends, finished transactions remain.
-func (o *Orders) RetryDelayed(ctx context.Context, q DelayedQuery, scheduled bool, did func(total int)) (done int, err error) {
+func (o *Actions) RetryDelayed(ctx context.Context, q DelayedQuery, scheduled bool, did func(total int)) (done int, err error) {
 	for ctx.Err() == nil {
 		var ids []uint64
 		if err := o.db.Side.SelectContext(ctx, &ids, undueSQL, append([]any{scheduled}, q.args(retryChunk)...)...); err != nil {

@@ -15,7 +15,7 @@
 //     into one per hour, and are deleted after 30 days.
 //   - [StaleEntries]: what spot checks found. [LockRows]: rows of locks that nothing has taken for
 //     long. [Workers]: the status records of workers.
-//   - [Orders] and [Overview]: what operators do and see: dead letters, delayed rows, the pause, the
+//   - [Actions] and [Overview]: what operators do and see: dead letters, delayed rows, the pause, the
 //     audit, the record of a replay, and the status of all tables.
 //
 // Guarantees:

@@ -316,7 +316,7 @@ func (j *Journal) SearchJournal(ctx context.Context, q JournalQuery, visit func(
 			return fmt.Errorf("search journal: %w", err)
 		}
 	}
-	if err := r.run(ctx); err != nil && !errors.Is(err, errEnough) {
+	if err := r.searchBatches(ctx); err != nil && !errors.Is(err, errEnough) {
 		return fmt.Errorf("search journal: %w", err)
 	}
 	if q.Searched != nil {
@@ -325,9 +325,9 @@ func (j *Journal) SearchJournal(ctx context.Context, q JournalQuery, visit func(
 	return nil
 }
 
-// run searches from the newest batch to the oldest. Batches with IDs up to and including left are
-// left.
-func (r *search) run(ctx context.Context) error {
+// searchBatches searches from the newest batch to the oldest. Batches with IDs up to and including
+// left are left.
+func (r *search) searchBatches(ctx context.Context) error {
 	in := r.q.places()
 	left, before := uint64(math.MaxUint64), uint64(math.MaxUint64)
 	for {

@@ -172,17 +172,17 @@ ON DUPLICATE KEY UPDATE shadow_reads = ?, confirmed = ?`
 // checks end later: the batches of the minute are the weight of c. NoteChecks must not
 // be called for a minute that is older than a day.
 func (t *Minutes) NoteChecks(ctx context.Context, m Minute, c Checks) error {
-	return t.note(ctx, checksSQL, m, c.Sampled, c.EntryBatches, c.StaleBatches, c.Checked, c.WithEntry, c.Stale, c.Absent, c.Unknown, c.Repaired)
+	return t.addTotals(ctx, checksSQL, m, c.Sampled, c.EntryBatches, c.StaleBatches, c.Checked, c.WithEntry, c.Stale, c.Absent, c.Unknown, c.Repaired)
 }
 
 // NoteShadows writes how many shadow reads this process evaluated in a minute, and how many of them
 // were confirmed to differ. Both replace the numbers that it wrote for the minute before.
 func (t *Minutes) NoteShadows(ctx context.Context, m Minute, reads, confirmed uint64) error {
-	return t.note(ctx, shadowsSQL, m, reads, confirmed)
+	return t.addTotals(ctx, shadowsSQL, m, reads, confirmed)
 }
 
-// note writes totals of this process. The statement takes them twice.
-func (t *Minutes) note(ctx context.Context, query string, m Minute, totals ...any) error {
+// addTotals writes totals of this process. The statement takes them twice.
+func (t *Minutes) addTotals(ctx context.Context, query string, m Minute, totals ...any) error {
 	ctx, cancel := context.WithTimeout(ctx, t.db.Config.StatementTimeout)
 	defer cancel()
 	args := append([]any{m, t.worker}, totals...)
@@ -437,7 +437,7 @@ func (s *Seen) Write(ctx context.Context) error {
 		n, values := m.changes, m.values()
 		s.mu.Unlock()
 		if n > m.written {
-			if err := s.table.note(ctx, seenSQL, at, values...); err != nil {
+			if err := s.table.addTotals(ctx, seenSQL, at, values...); err != nil {
 				return err
 			}
 			m.written = n

@@ -436,7 +436,7 @@ func (c *Claim) remove(ctx context.Context, ids []uint64) error {
 		n, err = c.removeSpans(ctx, ids)
 	}
 	if n < 0 && err == nil {
-		n, err = c.run(ctx, c.table.removeSQL, ids)
+		n, err = c.execList(ctx, c.table.removeSQL, ids)
 	}
 	if err == nil && n != int64(len(ids)) {
 		err = fmt.Errorf("%d of %d claimed rows were there; does something else delete from %s?", n, len(ids), c.table.name)
@@ -490,7 +490,7 @@ func (c *Claim) deadLetter(ctx context.Context, dead []DeadRow, mapVersion strin
 	for i, d := range dead {
 		list[i] = disposal{ID: d.ID, Reason: d.Reason, Error: session.ErrorText(d.Error), Map: mapVersion}
 	}
-	_, err := c.run(ctx, c.table.deadLetterSQL, list)
+	_, err := c.execList(ctx, c.table.deadLetterSQL, list)
 	return err
 }
 
@@ -520,7 +520,7 @@ func (c *Claim) delay(ctx context.Context, delays []Delay) error {
 	for i, d := range delays {
 		list[i] = disposal{ID: d.ID, After: d.After.Microseconds(), Attempts: d.Attempts, Reason: d.Reason, Error: session.ErrorText(d.Error)}
 	}
-	_, err := c.run(ctx, c.table.delaySQL, list)
+	_, err := c.execList(ctx, c.table.delaySQL, list)
 	return err
 }
 
@@ -530,12 +530,12 @@ func (c *Claim) repeat(ctx context.Context, repeats []Repeat) error {
 	for i, r := range repeats {
 		list[i] = disposal{ID: r.ID, After: r.After.Microseconds()}
 	}
-	_, err := c.run(ctx, c.table.repeatSQL, list)
+	_, err := c.execList(ctx, c.table.repeatSQL, list)
 	return err
 }
 
-// run executes a statement of the claim's queue for a list.
-func (c *Claim) run(ctx context.Context, query string, list any) (int64, error) {
+// execList executes a statement of the claim's queue for a list.
+func (c *Claim) execList(ctx context.Context, query string, list any) (int64, error) {
 	text, err := json.Marshal(list)
 	if err != nil {
 		return 0, err

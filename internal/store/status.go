@@ -111,14 +111,14 @@ const (
 // An Overview reads the state of all tables. Safe for concurrent use.
 type Overview struct {
 	db      *session.Sessions
-	orders  *Orders
+	actions *Actions
 	workers *Workers
 	sweeps  *Sweeps
 }
 
 // NewOverview returns the Overview of an outbox.
 func NewOverview(db *session.Sessions) *Overview {
-	return &Overview{db, NewOrders(db), NewWorkers(db), NewSweeps(db)}
+	return &Overview{db, NewActions(db), NewWorkers(db), NewSweeps(db)}
 }
 
 // statusTables are the tables of a Status, each with the function that reads its part.
@@ -147,10 +147,10 @@ func (o *Overview) Status(ctx context.Context) (Status, error) {
 		}
 	}
 	if err == nil {
-		st.Pause, err = o.orders.Paused(ctx)
+		st.Pause, err = o.actions.Paused(ctx)
 	}
 	if err == nil && st.Pause != nil {
-		err = o.orders.findPauser(ctx, st.Pause)
+		err = o.actions.findPauser(ctx, st.Pause)
 	}
 	if err == nil {
 		st.Scan, err = o.sweeps.Progress(ctx, SweepPattern)
@@ -252,7 +252,7 @@ func (o *Overview) readSweeps(ctx context.Context, st *Status) error {
 }
 
 func (o *Overview) readDead(ctx context.Context, st *Status) (err error) {
-	if st.Dead, err = o.orders.DeadReasons(ctx); err != nil {
+	if st.Dead, err = o.actions.DeadReasons(ctx); err != nil {
 		return err
 	}
 	return o.readIDsLeft(ctx, st, "cache_outbox_dead")
@@ -365,11 +365,11 @@ func (o *Overview) readStaleness(ctx context.Context, st *Staleness) error {
 	if st.Unswept, err = o.readAge(ctx, &st.UnsweptFor, unsweptSQL); err != nil {
 		return err
 	}
-	if st.Replay, err = o.orders.order(ctx, "replay"); err != nil {
+	if st.Replay, err = o.actions.order(ctx, "replay"); err != nil {
 		return err
 	}
 	if st.Replay == nil {
-		if st.BrokenReplay, err = o.orders.brokenReplay(ctx); err != nil {
+		if st.BrokenReplay, err = o.actions.brokenReplay(ctx); err != nil {
 			return err
 		}
 	}
@@ -399,7 +399,7 @@ func signedMicros(n int64) time.Duration {
 
 // A PendingRow is a row that is not settled, or a repeat.
 type PendingRow struct {
-	Whereabout
+	RowPlace
 	ID       uint64  `db:"id"` // in its table
 	Entity   string  `db:"entity"`
 	EntityID string  `db:"entity_id"`
@@ -478,8 +478,8 @@ func Pending(ctx context.Context, db *session.Sessions, q PendingQuery, limit in
 	return list, counted > MaxExactCount || len(list) == limit && !list[limit-1].Scheduled, nil
 }
 
-// A Whereabout is a place where a row is now, before it is settled or in addition.
-type Whereabout struct {
+// A RowPlace is a place where a row is now, before it is settled or in addition.
+type RowPlace struct {
 	Table  string     `db:"place"`  // without "cache_outbox_": "outbox", "delayed" or "dead"
 	Row    uint64     `db:"row_id"` // in cache_outbox; 0 for a row that was scheduled
 	DueAt  *time.Time `db:"due_at"` // of a delayed row
@@ -487,17 +487,17 @@ type Whereabout struct {
 	Error  string     `db:"error"`
 }
 
-// A WhereaboutsQuery selects rows: by Row, or by what else is not empty.
-type WhereaboutsQuery struct {
+// A RowPlacesQuery selects rows: by Row, or by what else is not empty.
+type RowPlacesQuery struct {
 	Row                     uint64 // in cache_outbox
 	Entity, EntityID, Trace string
 }
 
-// maxWhereabouts bounds the result of Whereabouts per table.
-const maxWhereabouts = 100
+// maxRowPlaces bounds the result of RowPlaces per table.
+const maxRowPlaces = 100
 
-// whereaboutsSQL returns the statement with a condition for each table.
-func whereaboutsSQL(outbox, delayed, dead string) string {
+// rowPlacesSQL returns the statement with a condition for each table.
+func rowPlacesSQL(outbox, delayed, dead string) string {
 	return `(SELECT 'outbox' AS place, id AS row_id, NULL AS due_at, '' AS reason, '' AS error FROM cache_outbox WHERE ` + outbox + ` LIMIT ?)
 UNION ALL (SELECT 'delayed', first_id, due_at, COALESCE(reason, ''), COALESCE(error, '') FROM cache_outbox_delayed WHERE ` + delayed + ` LIMIT ?)
 UNION ALL (SELECT 'dead', first_id, NULL, reason, COALESCE(error, '') FROM cache_outbox_dead WHERE ` + dead + ` LIMIT ?)`
@@ -506,22 +506,22 @@ UNION ALL (SELECT 'dead', first_id, NULL, reason, COALESCE(error, '') FROM cache
 // Contract for both: no lock (a consistent read). By row: found by primary key or by the indexes on
 // first_id. By names: reads the tables until enough rows match, since only operators ask.
 var (
-	whereaboutsOfRowSQL   = whereaboutsSQL("id = ?", "first_id = ?", "first_id = ?")
-	whereaboutsOfNamesSQL = whereaboutsSQL(namesFilter, namesFilter, namesFilter)
+	placesOfRowSQL   = rowPlacesSQL("id = ?", "first_id = ?", "first_id = ?")
+	placesOfNamesSQL = rowPlacesSQL(namesFilter, namesFilter, namesFilter)
 )
 
 const namesFilter = "(? = '' OR entity = ?) AND (? = '' OR entity_id = ?) AND (? = '' OR trace = ?)"
 
-// Whereabouts returns where rows are now, at most 100 per table: a row is nowhere if it is settled,
+// RowPlaces returns where rows are now, at most 100 per table: a row is nowhere if it is settled,
 // and in several places if the map asks for repeats.
-func (o *Orders) Whereabouts(ctx context.Context, q WhereaboutsQuery) (list []Whereabout, err error) {
+func (o *Actions) RowPlaces(ctx context.Context, q RowPlacesQuery) (list []RowPlace, err error) {
 	ctx, cancel := context.WithTimeout(ctx, o.db.Config.StatementTimeout)
 	defer cancel()
-	sql, args := whereaboutsOfRowSQL, []any{q.Row}
+	sql, args := placesOfRowSQL, []any{q.Row}
 	if q.Row == 0 {
-		sql, args = whereaboutsOfNamesSQL, []any{q.Entity, q.Entity, q.EntityID, q.EntityID, q.Trace, q.Trace}
+		sql, args = placesOfNamesSQL, []any{q.Entity, q.Entity, q.EntityID, q.EntityID, q.Trace, q.Trace}
 	}
-	args = slices.Repeat(append(args, maxWhereabouts), 3)
+	args = slices.Repeat(append(args, maxRowPlaces), 3)
 	if err := o.db.Side.SelectContext(ctx, &list, sql, args...); err != nil {
 		return nil, fmt.Errorf("look for rows that are not settled: %w", err)
 	}

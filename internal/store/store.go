@@ -16,7 +16,7 @@ type Store struct {
 	Journal   *Journal
 	Summaries *Summaries
 	Sweeps    *Sweeps
-	Orders    *Orders
+	Actions   *Actions
 	Overview  *Overview
 	Workers   *Workers
 	Locks     *LockRows
@@ -33,7 +33,7 @@ func Open(cfg session.Config) (*Store, error) {
 	counts := NewMinutes(db, id)
 	return &Store{
 		ID: id, Sessions: db, Lookups: session.NewLookups(db), Queue: NewQueue(db, counts), Minutes: counts, Journal: NewJournal(db), Summaries: NewSummaries(db),
-		Sweeps: NewSweeps(db), Orders: NewOrders(db), Overview: NewOverview(db), Workers: NewWorkers(db), Locks: NewLockRows(db), Stale: NewStaleEntries(db),
+		Sweeps: NewSweeps(db), Actions: NewActions(db), Overview: NewOverview(db), Workers: NewWorkers(db), Locks: NewLockRows(db), Stale: NewStaleEntries(db),
 	}, nil
 }
 

@@ -12,13 +12,13 @@ import (
 )
 
 func main() {
-	if err := run(os.Args[1:]); err != nil {
+	if err := printOverlay(os.Args[1:]); err != nil {
 		fmt.Fprintf(os.Stderr, "overlay: %v\n", err)
 		os.Exit(1)
 	}
 }
 
-func run(args []string) error {
+func printOverlay(args []string) error {
 	if len(args) != 1 {
 		return fmt.Errorf("wanted one folder, got %q", args)
 	}
