@@ -115,7 +115,7 @@ func (a *aliveCheck) answered(ctx context.Context, q question) (young bool, err 
 		a.refused(err)
 		return true, nil // unknown
 	}
-	got := a.read(q)
+	got := a.evaluate(q)
 	a.found.Store(got.any)
 	if got.any {
 		a.lease.field(got.lease, a.logger)
@@ -147,8 +147,8 @@ type aliveAnswer struct {
 	others []string // other sources, with young fields
 }
 
-// read evaluates the fields.
-func (a *aliveCheck) read(q question) (got aliveAnswer) {
+// evaluate evaluates the fields.
+func (a *aliveCheck) evaluate(q question) (got aliveAnswer) {
 	now := a.clock.now() * 1000
 	if q.time.Err() == nil {
 		now = q.time.Val().UnixMicro()
@@ -326,7 +326,7 @@ func (a *aliveCheck) asks(ctx context.Context, client optioned) (bool, error) {
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return false, err
 	}
-	return a.read(q).young, nil
+	return a.evaluate(q).young, nil
 }
 
 // look asks a new connection, concurrently with callers, while no field has been seen: workers may

@@ -69,12 +69,12 @@ func newBackend(config Config) *backend {
 			case gobreaker.StateOpen:
 				if from == gobreaker.StateClosed {
 					err := b.lastError()
-					b.news.add(func() {
+					b.news.queue(func() {
 						config.Logger.LogAttrs(context.Background(), slog.LevelWarn, "Redis is away: every call loads", slog.Any("error", err))
 					})
 				}
 			case gobreaker.StateClosed:
-				b.news.add(func() { config.Logger.LogAttrs(context.Background(), slog.LevelInfo, "Redis is back") })
+				b.news.queue(func() { config.Logger.LogAttrs(context.Background(), slog.LevelInfo, "Redis is back") })
 			}
 		},
 	})
@@ -90,7 +90,7 @@ type news struct {
 	telling bool
 }
 
-func (n *news) add(tell func()) {
+func (n *news) queue(tell func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.untold = append(n.untold, tell)
@@ -224,7 +224,7 @@ func (b *backend) blame(began time.Time, fault error) error {
 	}
 	b.stalled.Add(1)
 	if b.told.due() {
-		b.news.add(func() {
+		b.news.queue(func() {
 			b.logger.LogAttrs(context.Background(), slog.LevelWarn, "commands to Redis timed out because this process did not run",
 				slog.Duration("stalled", stalled), slog.Duration("timeout", b.timeout), slog.String("effect", "their callers load"),
 				slog.String("cure", "look for a CPU limit, more processes than CPUs, SIGSTOP or long garbage collection"))

@@ -380,7 +380,7 @@ type counts struct {
 	l2Hits, misses, sets, refused, loads, loadErrors, errors, deleted, unsettled, strays, stalled, elsewhere, shortLeases, patternErrors, rejected atomic.Uint64
 }
 
-func (c *counts) read(s state) {
+func (c *counts) countRead(s state) {
 	if s >= stale {
 		c.l2Hits.Add(1)
 	} else {

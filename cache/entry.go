@@ -317,8 +317,8 @@ func (s tagVersions) make(ctx context.Context, tags []string, life time.Duration
 	})
 }
 
-// read returns the versions of tags, and creates none.
-func (s tagVersions) read(ctx context.Context, tags []string) (map[string]string, error) {
+// versionsOf returns the versions of tags, and creates none.
+func (s tagVersions) versionsOf(ctx context.Context, tags []string) (map[string]string, error) {
 	return send(ctx, s.redis, "stamps", func(ctx context.Context) (map[string]string, error) {
 		_, stamps, err := s.redis.runScripts(ctx, nil, tags)
 		return stamps, err
@@ -330,7 +330,7 @@ func (s tagVersions) with(ctx context.Context, stamps map[string]string, more []
 	if len(more) == 0 {
 		return stamps, nil
 	}
-	all, err := s.read(ctx, more)
+	all, err := s.versionsOf(ctx, more)
 	if err != nil {
 		return nil, err
 	}

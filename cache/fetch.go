@@ -56,7 +56,7 @@ type Result[T any] struct {
 // lacks everything that the codec does not write, for example unexported fields. Do not rely on
 // them.
 func Fetch[T any](ctx context.Context, c *Cache, key string, load Loader[T], p *Policy) (T, error) {
-	c.popularity.read(key)
+	c.popularity.sample(key)
 	p = p.on(c.config.Policy)
 	eager := c.eagerness(p)
 	if result, ok := remembered[T](c, key, p, eager); ok {
@@ -69,7 +69,7 @@ func Fetch[T any](ctx context.Context, c *Cache, key string, load Loader[T], p *
 
 // FetchResult is like Fetch, and also returns the source of the value.
 func FetchResult[T any](ctx context.Context, c *Cache, key string, load Loader[T], p *Policy) (Result[T], error) {
-	c.popularity.read(key)
+	c.popularity.sample(key)
 	p = p.on(c.config.Policy)
 	eager := c.eagerness(p)
 	if result, ok := remembered[T](c, key, p, eager); ok {
@@ -238,10 +238,10 @@ func (r *request) fetch(ctx context.Context) (got, error) {
 		if round == 0 && self == nil && r.leadsFirst(ctx) {
 			found, led, err = r.lead(ctx, mark)
 		} else {
-			found, err = r.read(ctx)
+			found, err = r.readValue(ctx)
 		}
 		if round == 0 {
-			c.counts.read(found.state)
+			c.counts.countRead(found.state)
 		}
 		if ended := ctx.Err(); ended != nil && led == nil {
 			return got{}, ended
@@ -278,9 +278,9 @@ func (r *request) fetch(ctx context.Context) (got, error) {
 // past loads even if L1 or Redis has a value, or a load is running. It reads Redis to learn what to
 // replace.
 func (r *request) past(ctx context.Context) (got, error) {
-	found, err := r.read(ctx)
+	found, err := r.readValue(ctx)
 	found = found.past()
-	r.c.counts.read(found.state)
+	r.c.counts.countRead(found.state)
 	if ended := ctx.Err(); ended != nil {
 		return got{}, ended
 	}
@@ -382,7 +382,7 @@ func (r *request) wait(ctx context.Context, fl *flight, found reading) (*outcome
 // still reports whether Redis still holds what was found, and it may be given out: an invalidation
 // takes it away.
 func (r *request) still(ctx context.Context, found reading) bool {
-	again, err := r.read(ctx)
+	again, err := r.readValue(ctx)
 	return err == nil && found.standsAs(again)
 }
 
@@ -492,7 +492,7 @@ func (r *request) lead(ctx context.Context, since mark) (found reading, led *job
 			}
 		}
 	}
-	found, err = r.read(ctx)
+	found, err = r.readValue(ctx)
 	return found, nil, err
 }
 

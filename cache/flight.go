@@ -286,14 +286,16 @@ func newEvictionLog() evictionLog {
 	return evictionLog{seed: maphash.MakeSeed(), ring: make([]eviction, logLength)}
 }
 
-func (l *evictionLog) addKey(name string) { l.add(eviction{hash: maphash.String(l.seed, name)}) }
+func (l *evictionLog) addKey(name string) {
+	l.logEviction(eviction{hash: maphash.String(l.seed, name)})
+}
 
 func (l *evictionLog) addGlob(glob protocol.Glob) {
 	l.globs.Add(1)
-	l.add(eviction{glob: &glob})
+	l.logEviction(eviction{glob: &glob})
 }
 
-func (l *evictionLog) add(e eviction) {
+func (l *evictionLog) logEviction(e eviction) {
 	l.ring[l.next.Load()%logLength] = e
 	l.next.Add(1)
 }
@@ -393,7 +395,7 @@ func (t *turns) answered(b *backend, began time.Time, waited time.Duration) {
 // tell logs at most once per minute that commands wait.
 func (t *turns) tell(b *backend, waited time.Duration) {
 	if t.told.due() {
-		b.news.add(func() {
+		b.news.queue(func() {
 			b.logger.LogAttrs(context.Background(), slog.LevelWarn, "commands wait for the connections of the client's pool",
 				slog.Int("pool_size", cap(t.free)), slog.Duration("waited", waited), slog.String("cure", "raise PoolSize of Config.Redis, or make fewer calls at once"))
 		})

@@ -36,7 +36,7 @@ func cached[T any](ctx context.Context, c *Cache, key string, p *Policy) (T, err
 	case err != nil:
 		return none, err
 	case s == loaded:
-		c.counts.read(absent)
+		c.counts.countRead(absent)
 		if err := ctx.Err(); err != nil {
 			return none, fmt.Errorf("get: %w", err)
 		}
@@ -47,11 +47,11 @@ func cached[T any](ctx context.Context, c *Cache, key string, p *Policy) (T, err
 		}
 	}
 	mark := c.memory.mark()
-	found, err := r.read(ctx)
+	found, err := r.readValue(ctx)
 	if found.state < fresh {
 		found.state = absent
 	}
-	c.counts.read(found.state)
+	c.counts.countRead(found.state)
 	switch {
 	case err != nil:
 		return none, fmt.Errorf("get: %w", err)
@@ -72,7 +72,7 @@ func (c *Cache) Has(ctx context.Context, key string) (bool, error) {
 	if c.run.life.Err() != nil {
 		return false, ErrClosed
 	}
-	found, err := c.untyped(key).read(ctx)
+	found, err := c.untyped(key).readValue(ctx)
 	if err != nil {
 		return false, fmt.Errorf("has: %w", err)
 	}
@@ -107,7 +107,7 @@ func (c *Cache) Expire(ctx context.Context, key string, ttl time.Duration) (bool
 		return false, ErrClosed
 	}
 	r := c.untyped(key)
-	found, err := r.read(ctx)
+	found, err := r.readValue(ctx)
 	if err != nil || found.state < fresh || found.entry.Negative != 0 {
 		return false, wrapped("expire", err)
 	}

@@ -62,7 +62,7 @@ func TestApplyCountsFromArrival(t *testing.T) {
 			t.Helper()
 			a := &arrival{at: at, got: got}
 			if m, ok := got.(*redis.Message); ok {
-				a.read(m.Payload)
+				a.decode(m.Payload)
 			}
 			if err := s.apply(a); err != nil {
 				t.Fatalf("%s: %v", c.name, err)

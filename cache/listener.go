@@ -108,12 +108,12 @@ func (l *listener) receive(ctx context.Context, sub *redis.PubSub, b *backlog) {
 		}
 		b.begin(a.at)
 		if m, ok := a.got.(*redis.Message); ok {
-			a.read(m.Payload)
+			a.decode(m.Payload)
 			a.rejected = l.authentic.authenticate(m, a)
 			a.generation = l.memory.evictAndLog(a.message.Keys, a.globs)
 			l.memory.unlinks.rememberUnlinks(a, l.memory.mark())
 		}
-		if !b.add(a) || err != nil {
+		if !b.push(a) || err != nil {
 			return
 		}
 	}
@@ -207,7 +207,7 @@ func (l *listener) listenBriefly() {
 				continue
 			}
 			var a arrival
-			a.read(message.Payload)
+			a.decode(message.Payload)
 			b := a.message.Beat
 			if a.fault != nil || b == nil || l.authentic.authenticate(message, &a) != nil {
 				continue
@@ -243,8 +243,8 @@ type arrival struct {
 	rejected   error  // why only its keys and patterns count
 }
 
-// read decodes the text of a message. One that cannot be read has no keys and no globs.
-func (a *arrival) read(text string) {
+// decode decodes the text of a message. One that cannot be read has no keys and no globs.
+func (a *arrival) decode(text string) {
 	if a.message, a.fault = protocol.DecodeMessage([]byte(text)); a.fault != nil {
 		return
 	}
@@ -290,9 +290,9 @@ func (b *backlog) begin(at time.Time) {
 	b.begun = at
 }
 
-// add appends an arrival. Without room it drops messages and appends one arrival with errBacklog
+// push appends an arrival. Without room it drops messages and appends one arrival with errBacklog
 // for all of them in a row. It reports false after close.
-func (b *backlog) add(a *arrival) bool {
+func (b *backlog) push(a *arrival) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.begun = time.Time{}

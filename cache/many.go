@@ -43,7 +43,7 @@ func FetchMany[T any](ctx context.Context, c *Cache, keys []string, load func(ct
 			continue
 		}
 		asked[key] = true
-		c.popularity.read(key)
+		c.popularity.sample(key)
 		eager := c.eagerness(p)
 		if standing == anything {
 			if result, ok := inMemory[T](c, key, p, eager); ok {
@@ -82,10 +82,10 @@ func (b *group) fetch(ctx context.Context) (map[string]any, error) {
 	ctx = asOneCall(ctx)
 	b.arrival = b.c.loaders.events.Load()
 	mark := b.c.memory.mark()
-	readings, err := b.read(ctx)
+	readings, err := b.readAll(ctx)
 	if ended := ctx.Err(); ended != nil {
 		for range b.requests {
-			b.c.counts.read(absent)
+			b.c.counts.countRead(absent)
 		}
 		return nil, ended
 	}
@@ -100,7 +100,7 @@ func (b *group) fetch(ctx context.Context) (map[string]any, error) {
 			w.found = w.found.past()
 		}
 		found := w.found
-		b.c.counts.read(found.state)
+		b.c.counts.countRead(found.state)
 		if found.state == fresh && b.c.shadows != nil {
 			b.c.shadows.hit(ctx, r, found, mark, b.loader(r.key))
 		}
@@ -161,7 +161,7 @@ func (b *group) bridge(ctx context.Context, wants []*want, values map[string]any
 	if len(old) == 0 {
 		return left
 	}
-	again, err := held.read(ctx)
+	again, err := held.readAll(ctx)
 	for i, r := range held.requests {
 		if err != nil || !old[i].standsAs(again[i]) {
 			left = append(left, r.key)
@@ -385,8 +385,8 @@ func (l *manyLoad) store(ctx context.Context, jobs []*job, fill *Fill, outcomes 
 	}
 }
 
-// read asks Redis for all keys. The error means that it has answered for none.
-func (b *group) read(ctx context.Context) (readings []reading, err error) {
+// readAll asks Redis for all keys. The error means that it has answered for none.
+func (b *group) readAll(ctx context.Context) (readings []reading, err error) {
 	answered, unread := false, []reading{{unread: true}}
 	readings = make([]reading, 0, len(b.requests))
 	size := func(r *request) int { return b.c.redis.sizes.of(r.name) }
@@ -408,7 +408,7 @@ func (b *group) read(ctx context.Context) (readings []reading, err error) {
 // readOnce implements read in one pipeline, a second one for the versions of tags that only the
 // entries name, and a third one for sliding values.
 func (b *group) readOnce(ctx context.Context, chunk requests) ([]reading, error) {
-	raws, stamps, err := chunk.read(ctx)
+	raws, stamps, err := chunk.getValues(ctx)
 	if err != nil {
 		return nil, err
 	}

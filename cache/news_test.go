@@ -11,14 +11,14 @@ func TestNews(t *testing.T) {
 	t.Parallel()
 	var n news
 	var told []string
-	n.add(func() {
-		n.add(func() { told = append(told, "back") })
+	n.queue(func() {
+		n.queue(func() { told = append(told, "back") })
 		n.tell()
 		told = append(told, "away")
 	})
 	n.tell()
-	n.add(func() { panic("a handler") })
-	n.add(func() { told = append(told, "away again") })
+	n.queue(func() { panic("a handler") })
+	n.queue(func() { told = append(told, "away again") })
 	func() {
 		defer func() { _ = recover() }()
 		n.tell()

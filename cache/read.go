@@ -58,9 +58,9 @@ type raw struct {
 	life time.Duration // of a bare value in memory: see request.asksLife
 }
 
-// read reads the value of a key from Redis, checks it, and extends it if it slides. The error means
-// that Redis is unavailable, or comes from the caller's context.
-func (r *request) read(ctx context.Context) (reading, error) {
+// readValue reads the value of a key from Redis, checks it, and extends it if it slides. The error
+// means that Redis is unavailable, or comes from the caller's context.
+func (r *request) readValue(ctx context.Context) (reading, error) {
 	var raw raw
 	var stamps map[string]string
 	if len(r.p.o.Tags) == 0 && !r.asksLife() && r.c.redis.alone() {
@@ -69,7 +69,7 @@ func (r *request) read(ctx context.Context) (reading, error) {
 			return reading{}, err
 		}
 	} else {
-		raws, read, err := requests{r}.read(ctx)
+		raws, read, err := requests{r}.getValues(ctx)
 		if err != nil {
 			return reading{}, err
 		}
@@ -345,8 +345,8 @@ func failedBefore(ctx context.Context) bool {
 // requests are at least one request of the same Cache, with the same policy.
 type requests []*request
 
-// read sends one GET for each request, and reads the versions of the tags of their policies.
-func (rs requests) read(ctx context.Context) ([]raw, map[string]string, error) {
+// getValues sends one GET for each request, and reads the versions of the tags of their policies.
+func (rs requests) getValues(ctx context.Context) ([]raw, map[string]string, error) {
 	b := rs[0].c.redis
 	tags, lives := rs[0].p.o.Tags, rs[0].asksLife()
 	type answer struct {

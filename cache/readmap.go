@@ -357,7 +357,7 @@ func (r *readCounts) statistics() (all map[string]ReadStatistics, versions []str
 			all = map[string]ReadStatistics{}
 		}
 		if other, ok := all[e.name]; ok { // of another map
-			s.add(other)
+			s.addCounts(other)
 		}
 		all[e.name] = s
 		return true
@@ -380,8 +380,8 @@ func (r *readCounts) versions() (all []string) {
 	return all
 }
 
-// add adds the counts of an entry of the same name.
-func (s *ReadStatistics) add(o ReadStatistics) {
+// addCounts adds the counts of an entry of the same name.
+func (s *ReadStatistics) addCounts(o ReadStatistics) {
 	s.L1Hits += o.L1Hits
 	s.L2Hits += o.L2Hits
 	s.Misses += o.Misses

@@ -207,7 +207,7 @@ func (s *shadowRead) check(ctx context.Context) shadowResult {
 	if sleep.For(ctx, wait) != nil {
 		return shadowUnknown
 	}
-	again, err := r.read(ctx)
+	again, err := r.readValue(ctx)
 	switch {
 	case err != nil:
 		return shadowUnknown

@@ -123,11 +123,11 @@ func TestBacklogIsBounded(t *testing.T) {
 	}
 	added := 0
 	for ; b.size+1000 <= longestBacklog; added++ {
-		b.add(message())
+		b.push(message())
 	}
-	b.add(message())
-	b.add(message())
-	b.add(&arrival{at: now, got: &redis.Pong{}})
+	b.push(message())
+	b.push(message())
+	b.push(&arrival{at: now, got: &redis.Pong{}})
 	if n := len(b.waiting); n != added+2 || b.waiting[added].fault != errBacklog {
 		t.Fatalf("%d arrivals wait, wanted %d", n, added+2)
 	}
@@ -151,7 +151,7 @@ func TestBacklogIsBounded(t *testing.T) {
 		t.Error("what is being read does not count")
 	}
 	b.close()
-	if b.add(message()) {
+	if b.push(message()) {
 		t.Error("a closed backlog takes more")
 	}
 }
@@ -218,7 +218,7 @@ func TestWatchTakesNoMutex(t *testing.T) {
 	t.Parallel()
 	m := sweptMemory(t, 1)
 	b := newBacklog()
-	b.add(&arrival{at: time.Now().Add(-2 * longestWait), got: &redis.Message{}})
+	b.push(&arrival{at: time.Now().Add(-2 * longestWait), got: &redis.Message{}})
 	m.mu.Lock()
 	ended := make(chan struct{})
 	go func() { defer close(ended); m.gate.watch(b) }()

@@ -267,7 +267,7 @@ func (b *warmBatch) lookUp(keys []string) bool {
 		return true
 	}
 	mark := b.c.memory.mark()
-	readings, err := (&group{c: b.c, requests: asked}).read(b.call)
+	readings, err := (&group{c: b.c, requests: asked}).readAll(b.call)
 	if err != nil {
 		b.single = append(b.single, asked...)
 		return false
@@ -275,10 +275,10 @@ func (b *warmBatch) lookUp(keys []string) bool {
 	for i, r := range asked {
 		switch found := readings[i]; {
 		case found.state == fresh && found.entry.Negative != 0:
-			b.c.counts.read(fresh)
+			b.c.counts.countRead(fresh)
 			b.countOutcome(r.key, got{source: FromRedis}, ErrNotFound)
 		case found.state == fresh && !found.early:
-			b.c.counts.read(fresh)
+			b.c.counts.countRead(fresh)
 			r.keep(found, mark)
 			b.countOutcome(r.key, got{source: FromRedis}, nil)
 		case found.text != nil || found.state == foreign: // to be replaced, or left alone
@@ -301,7 +301,7 @@ func (b *warmBatch) lease() {
 	for _, j := range b.jobs {
 		switch {
 		case j.fl.ended(): // another caller has stored the value
-			b.c.counts.read(absent)
+			b.c.counts.countRead(absent)
 			b.countOutcome(j.key, got{source: FromRedis}, j.fl.outcome.err)
 		case j.lease != "":
 			leased = append(leased, j)
@@ -378,7 +378,7 @@ func (b *warmBatch) load(j *job) bool {
 				return
 			}
 		}
-		w.c.counts.read(absent)
+		w.c.counts.countRead(absent)
 		w.countOutcome(j.key, got{source: FromLoader, stored: j.fl.outcome.accepted}, j.fl.outcome.err)
 	})
 	return true
@@ -427,7 +427,7 @@ func newPopularity(config Config, b *backend) *popularity {
 	return &popularity{prefix: config.Prefix, redis: b, refusal: refusal{logger: config.Logger, subject: "popular keys", rule: popularRule}}
 }
 
-func (p *popularity) read(key string) {
+func (p *popularity) sample(key string) {
 	if p != nil && rand.Uint32()%popularSample == 0 {
 		p.count(key)
 	}

@@ -36,7 +36,7 @@ func (c *Console) statusSource() *source {
 	if c.db != nil {
 		s.looker = status.New(c.db, c.redis)
 	}
-	return &source{every: statusEvery, limit: statusLimit, read: s.read}
+	return &source{every: statusEvery, limit: statusLimit, read: s.readStatus}
 }
 
 // A statusReader is the state of the status source, which reads one at a time.
@@ -48,7 +48,7 @@ type statusReader struct {
 	at      time.Time
 }
 
-func (s *statusReader) read(ctx context.Context) (any, error) {
+func (s *statusReader) readStatus(ctx context.Context) (any, error) {
 	out := state{Own: s.console.own()}
 	if s.looker == nil {
 		out.Verdict = out.Own.verdict()

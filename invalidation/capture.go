@@ -97,17 +97,17 @@ func (c *captureReader) capture(part capturePart) Capture {
 	e := c.all.entities[part.entity.text]
 	switch {
 	case !part.hasEntity:
-		c.add(part.at, part.table.text, "the capture has no entity", "name what its rows are about: entity: product")
+		c.addFault(part.at, part.table.text, "the capture has no entity", "name what its rows are about: entity: product")
 	case e == nil && part.entity.given:
-		c.add(part.entity.at, part.entity.text, "there is no such entity", c.didYouMean(part.entity.text, c.all.entityNames, "the entities are "+quoteList(c.all.entityNames)))
+		c.addFault(part.entity.at, part.entity.text, "there is no such entity", c.didYouMean(part.entity.text, c.all.entityNames, "the entities are "+quoteList(c.all.entityNames)))
 	}
 	if !part.hasID {
-		c.add(part.at, part.table.text, "the capture has no id", "name the column that has the entity's id: id: product_id")
+		c.addFault(part.at, part.table.text, "the capture has no id", "name the column that has the entity's id: id: product_id")
 	}
 	one.ID = c.source(part.id)
 	for _, s := range part.watch {
 		if c.identifier(s, "a column") && slices.Contains(one.Watch, s.text) {
-			c.add(s.at, s.text, "given twice in watch", "remove one of the two")
+			c.addFault(s.at, s.text, "given twice in watch", "remove one of the two")
 		}
 		one.Watch = append(one.Watch, s.text)
 	}
@@ -115,7 +115,7 @@ func (c *captureReader) capture(part capturePart) Capture {
 		if e != nil {
 			declared := e.reachable().declared
 			if _, known := slices.BinarySearch(declared, p.name.text); !known {
-				c.add(p.name.at, p.name.text, "the entity "+e.part.name.text+" has no such param",
+				c.addFault(p.name.at, p.name.text, "the entity "+e.part.name.text+" has no such param",
 					c.didYouMean(p.name.text, declared, "declare it there, or remove it"))
 			}
 		}
@@ -123,12 +123,12 @@ func (c *captureReader) capture(part capturePart) Capture {
 	}
 	if part.cascades.given {
 		if one.IgnoreCascades = part.cascades.text == "ignore"; !one.IgnoreCascades {
-			c.add(part.cascades.at, part.cascades.text, "not a way with cascades", "write ignore, or remove it: then they are covered")
+			c.addFault(part.cascades.at, part.cascades.text, "not a way with cascades", "write ignore, or remove it: then they are covered")
 		}
 	}
 	if part.onError.given {
 		if one.SkipErrors = part.onError.text == "skip"; !one.SkipErrors && part.onError.text != "fail" {
-			c.add(part.onError.at, part.onError.text, "not a way with errors", "write skip, or fail, as without it")
+			c.addFault(part.onError.at, part.onError.text, "not a way with errors", "write skip, or fail, as without it")
 		}
 	}
 	c.operations(part, &one)
@@ -145,15 +145,15 @@ func (c *captureReader) operations(part capturePart, one *Capture) {
 		on := named[s.text]
 		switch {
 		case on == nil:
-			c.add(s.at, s.text, "not an operation", c.didYouMean(s.text, []string{"insert", "update", "delete"}, "write "+operations))
+			c.addFault(s.at, s.text, "not an operation", c.didYouMean(s.text, []string{"insert", "update", "delete"}, "write "+operations))
 		case *on:
-			c.add(s.at, s.text, "given twice in on", "remove one of the two")
+			c.addFault(s.at, s.text, "given twice in on", "remove one of the two")
 		default:
 			*on = true
 		}
 	}
 	if len(part.watch) > 0 && !one.Update && (one.Insert || one.Delete) {
-		c.add(part.watch[0].at, part.watch[0].text, "watch is about UPDATE, which on leaves out", "add update to on, or remove watch")
+		c.addFault(part.watch[0].at, part.watch[0].text, "watch is about UPDATE, which on leaves out", "add update to on, or remove watch")
 	}
 }
 
@@ -163,7 +163,7 @@ func (c *captureReader) identifier(s scalar, what string) bool {
 		return false
 	}
 	if s.text == "" || utf8.RuneCountInString(s.text) > maxIdentifier || hasControl(s.text) {
-		c.add(s.at, s.text, "not the name of "+what, "write a name of at most "+strconv.Itoa(maxIdentifier)+" characters, as the database has it")
+		c.addFault(s.at, s.text, "not the name of "+what, "write a name of at most "+strconv.Itoa(maxIdentifier)+" characters, as the database has it")
 		return false
 	}
 	return true
@@ -173,7 +173,7 @@ func (c *captureReader) identifier(s scalar, what string) bool {
 func (c *captureReader) source(s scalar) Source {
 	if Source(s.text).IsExpression() {
 		if c.plainText(s) && slices.Contains(sqltext.Tokens(s.text), ";") {
-			c.add(s.at, s.text, "an expression has no semicolon", "remove it")
+			c.addFault(s.at, s.text, "an expression has no semicolon", "remove it")
 		}
 	} else if s.given {
 		c.identifier(s, "a column")
@@ -190,7 +190,7 @@ func (c *captureReader) checkParams(part capturePart, one *Capture) {
 	}
 	row := capturedRow{one, map[*entity]bool{}}
 	if param, by := row.lacks(e.entity); param != "" {
-		c.all.lookups.later.add(part.at, part.table.text, "its rows do not give "+param+", which "+by+" needs: all of them become dead letters",
+		c.all.lookups.later.addFault(part.at, part.table.text, "its rows do not give "+param+", which "+by+" needs: all of them become dead letters",
 			"add "+param+" to its params, or make it optional")
 	}
 }

@@ -104,9 +104,9 @@ func (c settings) version() {
 	v := c.doc.version
 	switch {
 	case v.given && v.text != "1":
-		c.add(v.at, v.text, "unknown version of the map's grammar", "write version: 1")
+		c.addFault(v.at, v.text, "unknown version of the map's grammar", "write version: 1")
 	case !c.doc.hasVersion:
-		c.add(c.doc.at, "", "version is missing", "write version: 1 in the first line")
+		c.addFault(c.doc.at, "", "version is missing", "write version: 1 in the first line")
 	}
 }
 
@@ -115,14 +115,14 @@ func (c settings) publish() (channel string, format protocol.Format) {
 	if s := c.doc.publish.channel; s.given && c.plainText(s) {
 		channel = s.text
 		if s.text == "" || len(s.text) > maxChannel || hasControl(s.text) || strings.ContainsAny(s.text, "{}*?[] ") {
-			c.add(s.at, s.text, "not a name for a channel: it is taken as it is written, without variables or wildcards",
+			c.addFault(s.at, s.text, "not a name for a channel: it is taken as it is written, without variables or wildcards",
 				`write a plain name such as "cache:invalidate"`)
 		}
 	}
 	if s := c.doc.publish.format; s.given && c.plainText(s) {
 		format = protocol.Format(s.text)
 		if format != protocol.FormatEvent && format != protocol.FormatArray {
-			c.add(s.at, s.text, "unknown format", c.didYouMean(s.text, []string{"event", "array"}, "write event or array"))
+			c.addFault(s.at, s.text, "unknown format", c.didYouMean(s.text, []string{"event", "array"}, "write event or array"))
 		}
 	}
 	return channel, format
@@ -141,9 +141,9 @@ func (c settings) nameAdvice(vars map[string]*variable) {
 		return
 	}
 	if !strings.Contains(s.text, "{") {
-		c.add(s.at, s.text, "name_advice must be on, off, or the order of a name's parts", "write name_advice: off, or "+exampleNameGrammar)
+		c.addFault(s.at, s.text, "name_advice must be on, off, or the order of a name's parts", "write name_advice: off, or "+exampleNameGrammar)
 	} else if _, problem := parseNameGrammar(s.text, vars); problem != "" {
-		c.add(s.at, s.text, problem, "write vars and text first, then kinds, then {id} and {sub}, such as "+exampleNameGrammar)
+		c.addFault(s.at, s.text, problem, "write vars and text first, then kinds, then {id} and {sub}, such as "+exampleNameGrammar)
 	}
 }
 
@@ -162,7 +162,7 @@ func (c settings) number(s scalar, name string, otherwise, most int) int {
 	}
 	n, ok := wholeNumber(s.text, most)
 	if !ok || n < 1 {
-		c.add(s.at, s.text, name+" must be a whole number from 1 to "+strconv.Itoa(most), "write a number in that range, such as "+strconv.Itoa(otherwise))
+		c.addFault(s.at, s.text, name+" must be a whole number from 1 to "+strconv.Itoa(most), "write a number in that range, such as "+strconv.Itoa(otherwise))
 		return otherwise
 	}
 	return n
@@ -182,9 +182,9 @@ func (c settings) size(s scalar) int {
 	n, ok := wholeNumber(digits, math.MaxInt32)
 	switch {
 	case !ok:
-		c.add(s.at, s.text, "params is not a size", "write a number of bytes, or one with KiB or MiB, such as 64KiB")
+		c.addFault(s.at, s.text, "params is not a size", "write a number of bytes, or one with KiB or MiB, such as 64KiB")
 	case n < 1 || n > maxParamsBytes/unit:
-		c.add(s.at, s.text, "params must be from 1 byte to 2MiB", "write a size in that range, such as 64KiB")
+		c.addFault(s.at, s.text, "params must be from 1 byte to 2MiB", "write a size in that range, such as 64KiB")
 	default:
 		return n * unit
 	}
@@ -246,7 +246,7 @@ type distinct struct {
 	several bool
 }
 
-func (d *distinct) add(text string) {
+func (d *distinct) see(text string) {
 	d.several = d.several || d.first != "" && text != "" && text != d.first
 	if d.first == "" {
 		d.first = text
@@ -262,12 +262,12 @@ func (c *globals) usePrefix(uses map[string]*prefixUse, entity string, segments 
 		uses[prefix] = u
 	}
 	u.count++
-	u.entities.add(entity)
+	u.entities.see(entity)
 	word, _, _ := strings.Cut(rest, "{")
 	if end := strings.IndexAny(word, separators+"*?"); end >= 0 {
 		word = word[:end]
 	}
-	u.words.add(word)
+	u.words.see(word)
 	return prefix
 }
 
@@ -301,13 +301,13 @@ func (c *compiler) checkEverything() {
 		found[p.of] = true
 		u := uses[p.prefix]
 		if (!p.constant || u != nil && u.count == total && u.isShared()) && p.of.part.everything.text != "true" {
-			c.lookups.later.add(p.at, p.text, "the pattern matches all keys of the application: its literal text is only their prefix "+p.prefix,
+			c.lookups.later.addFault(p.at, p.text, "the pattern matches all keys of the application: its literal text is only their prefix "+p.prefix,
 				"write more literal text, or everything: true in the entity "+p.of.entity.name)
 		}
 	}
 	for _, e := range c.order {
 		if s := e.part.everything; c.isTrue(s, "everything") && !found[e] && !e.unclear {
-			c.add(s.at, "everything", "no pattern of the entity "+e.entity.name+" matches all keys of the application", "remove everything")
+			c.addFault(s.at, "everything", "no pattern of the entity "+e.entity.name+" matches all keys of the application", "remove everything")
 		}
 	}
 }
@@ -331,14 +331,14 @@ type globals struct {
 func (c *globals) newName(name scalar, what string) bool {
 	switch {
 	case name.text == idName:
-		c.add(name.at, name.text, "the name id is reserved for the row's id", "use another name; {id} needs no declaration")
+		c.addFault(name.at, name.text, "the name id is reserved for the row's id", "use another name; {id} needs no declaration")
 		return false
 	case !isName(name.text):
-		c.add(name.at, name.text, what+" cannot have this name", "a name has letters, digits and _, and does not start with a digit")
+		c.addFault(name.at, name.text, what+" cannot have this name", "a name has letters, digits and _, and does not start with a digit")
 		return false
 	case what != "a var" && c.vars[name.text] != nil:
 		c.vars[name.text].used = true
-		c.add(name.at, name.text, what+" has the name of a var, in line "+strconv.Itoa(c.vars[name.text].at.line), "rename one of the two")
+		c.addFault(name.at, name.text, what+" has the name of a var, in line "+strconv.Itoa(c.vars[name.text].at.line), "rename one of the two")
 		return false
 	}
 	return true
@@ -362,7 +362,7 @@ func (c *globals) valuesOf(s scalar, name string) []string {
 		if v := c.vars[like]; v != nil {
 			v.used = true
 		}
-		c.add(s.at, s.text, "a default can be that of a var, and there is no var "+name, near.Ask(like, "declare it under vars"))
+		c.addFault(s.at, s.text, "a default can be that of a var, and there is no var "+name, near.Ask(like, "declare it under vars"))
 		return nil
 	}
 	if v.used = true; v.list != nil {
@@ -382,7 +382,7 @@ func (c *compiler) checkUnused() {
 		}{{"param", e.params}, {"enumeration", e.each}} {
 			for name, d := range names.declared {
 				if !d.used && !e.unclear {
-					c.add(d.at, name, "the "+names.what+" is used nowhere in the entity "+e.entity.name, "use {"+name+"} in a template, or remove it")
+					c.addFault(d.at, name, "the "+names.what+" is used nowhere in the entity "+e.entity.name, "use {"+name+"} in a template, or remove it")
 				}
 			}
 		}
@@ -392,22 +392,22 @@ func (c *compiler) checkUnused() {
 	}
 	for name, v := range c.vars {
 		if !v.used {
-			c.add(v.at, name, "the var is used nowhere", "use {"+name+"} in a template, or remove it")
+			c.addFault(v.at, name, "the var is used nowhere", "use {"+name+"} in a template, or remove it")
 		}
 	}
 	for name, each := range c.each {
 		if !each.used {
-			c.add(each.at, name, "the enumeration is used nowhere", "use {"+name+"} in a template, or remove it")
+			c.addFault(each.at, name, "the enumeration is used nowhere", "use {"+name+"} in a template, or remove it")
 		}
 	}
 	for name, p := range c.params {
 		if !p.used {
-			c.add(p.at, name, "no entity names this param", "add "+name+" to the params of an entity, or remove it")
+			c.addFault(p.at, name, "no entity names this param", "add "+name+" to the params of an entity, or remove it")
 			continue
 		}
 		for _, other := range p.part.with {
 			if c.leads[other.text] == name && !slices.ContainsFunc(c.order, func(e *entityCompiler) bool { return e.params[other.text] != nil }) {
-				c.add(other.at, other.text, "no entity names this param", "add "+other.text+" to the params of an entity, or remove it")
+				c.addFault(other.at, other.text, "no entity names this param", "add "+other.text+" to the params of an entity, or remove it")
 			}
 		}
 	}
@@ -434,9 +434,9 @@ func (c *compiler) checkNames() {
 				continue
 			}
 			if key, clash := keys[w.template.shape()]; clash {
-				c.add(w.at, w.text, "an index set with the name of a key, "+key.list+" in line "+strconv.Itoa(key.at.line), "use another name for one of the two")
+				c.addFault(w.at, w.text, "an index set with the name of a key, "+key.list+" in line "+strconv.Itoa(key.at.line), "use another name for one of the two")
 			} else if tag, clash := tags[w.template.shape()]; clash {
-				c.add(w.at, w.text, "an index set with the name of a tag, in line "+strconv.Itoa(tag.at.line), "use another name for one of the two, or only one of the two")
+				c.addFault(w.at, w.text, "an index set with the name of a tag, in line "+strconv.Itoa(tag.at.line), "use another name for one of the two, or only one of the two")
 			}
 		}
 	}

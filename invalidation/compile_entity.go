@@ -52,14 +52,14 @@ type writtenTemplate struct {
 func (c *compiler) readEntities() {
 	c.entities = map[string]*entityCompiler{}
 	if !c.doc.hasEntities {
-		c.add(c.doc.at, "", "entities is missing", "write entities: and below it what can change, such as "+exampleEntities)
+		c.addFault(c.doc.at, "", "entities is missing", "write entities: and below it what can change, such as "+exampleEntities)
 	}
 	for _, part := range c.doc.entities {
 		switch {
 		case IsReserved(part.name.text):
-			c.add(part.name.at, part.name.text, "the entity is part of every map", "give yours another name")
+			c.addFault(part.name.at, part.name.text, "the entity is part of every map", "give yours another name")
 		case !isEntityName(part.name.text):
-			c.add(part.name.at, part.name.text, "an entity cannot have this name",
+			c.addFault(part.name.at, part.name.text, "an entity cannot have this name",
 				"a name has letters, digits and any of _ - . :, and at most "+strconv.Itoa(maxEntityName)+" bytes")
 		}
 		e := &entityCompiler{globals: c.globals, all: c, part: part, entity: &entity{name: part.name.text, comment: part.comment}}
@@ -96,12 +96,12 @@ func (e *entityCompiler) readNames() {
 			continue
 		}
 		if e.params[name.text] != nil {
-			e.add(name.at, name.text, "given twice in params", "remove one of the two")
+			e.addFault(name.at, name.text, "given twice in params", "remove one of the two")
 			continue
 		}
 		if each := e.globals.each[name.text]; each != nil {
 			each.used = true
-			e.add(name.at, name.text, "a param has the name of an enumeration of all entities, in line "+strconv.Itoa(each.at.line), "rename one of the two")
+			e.addFault(name.at, name.text, "a param has the name of an enumeration of all entities, in line "+strconv.Itoa(each.at.line), "rename one of the two")
 			continue
 		}
 		e.params[name.text] = &declaredName{at: name.at}
@@ -119,7 +119,7 @@ func (e *entityCompiler) readNames() {
 		}
 		if p := e.params[part.name.text]; p != nil {
 			p.used = true
-			e.add(part.name.at, part.name.text, "an enumeration has the name of a param, in line "+strconv.Itoa(p.at.line), "rename one of the two")
+			e.addFault(part.name.at, part.name.text, "an enumeration has the name of a param, in line "+strconv.Itoa(p.at.line), "rename one of the two")
 			continue
 		}
 		e.each[part.name.text] = &declaredName{at: part.name.at, values: e.eachValues(part)}
@@ -130,14 +130,14 @@ func (e *entityCompiler) readNames() {
 func (e *entityCompiler) readDelays() {
 	if len(e.part.repeat) > maxRepeats {
 		s := e.part.repeat[maxRepeats]
-		e.add(s.at, s.text, "repeat has more than "+strconv.Itoa(maxRepeats)+" delays", "remove some: each applies every row once more")
+		e.addFault(s.at, s.text, "repeat has more than "+strconv.Itoa(maxRepeats)+" delays", "remove some: each applies every row once more")
 	}
 	seen := map[time.Duration]bool{}
 	for _, s := range e.part.repeat {
 		before := len(e.faults)
 		d := e.duration(s, "repeat", maxRepeat)
 		if len(e.faults) == before && seen[d] {
-			e.add(s.at, s.text, "the same delay twice", "remove one of the two")
+			e.addFault(s.at, s.text, "the same delay twice", "remove one of the two")
 		}
 		if !seen[d] {
 			seen[d] = true
@@ -159,16 +159,16 @@ func (e *entityCompiler) finish() {
 	}
 	for name, own := range e.own {
 		if _, asked := e.slots.known[name]; !asked && !e.unclear && e.params[name].used {
-			e.add(own.at, name, "no template of the entity "+e.entity.name+" asks this lookup: what it expands as gets what the row gives",
+			e.addFault(own.at, name, "no template of the entity "+e.entity.name+" asks this lookup: what it expands as gets what the row gives",
 				"use {"+name+"} in a template of it, or remove the lookup")
 		}
 	}
 	if all.whole && e.part.readable && !e.part.filled {
-		e.add(e.part.name.at, e.part.name.text, "the entity invalidates nothing", "give it keys, patterns, sets, tags or as, or remove it")
+		e.addFault(e.part.name.at, e.part.name.text, "the entity invalidates nothing", "give it keys, patterns, sets, tags or as, or remove it")
 	}
 	e.checkSum()
 	if all.whole && e.part.hold.given && !all.keys {
-		e.add(e.part.hold.at, e.part.hold.text, "hold refuses fills of exact keys, and the entity has none", "give it keys or tags, or remove hold")
+		e.addFault(e.part.hold.at, e.part.hold.text, "hold refuses fills of exact keys, and the entity has none", "give it keys or tags, or remove hold")
 	}
 }
 
@@ -189,7 +189,7 @@ func (e *entityCompiler) checkSum() {
 		total += made
 	}
 	if total > limit {
-		e.all.lookups.later.add(e.part.name.at, e.entity.name, "its enumerations make "+strconv.Itoa(total)+" keys of one row together, and limits.keys_per_row is "+strconv.Itoa(limit),
+		e.all.lookups.later.addFault(e.part.name.at, e.entity.name, "its enumerations make "+strconv.Itoa(total)+" keys of one row together, and limits.keys_per_row is "+strconv.Itoa(limit),
 			"enumerate less, or use a pattern or an index set")
 	}
 }
@@ -212,22 +212,22 @@ func (e *entityCompiler) readLookups() {
 		switch lead := e.leads[name.text]; {
 		case !e.newName(name, "a param"):
 		case e.params[name.text] == nil:
-			e.add(name.at, name.text, "a lookup of a param that the entity "+e.entity.name+" does not name", "add "+name.text+" to its params, or remove the lookup")
+			e.addFault(name.at, name.text, "a lookup of a param that the entity "+e.entity.name+" does not name", "add "+name.text+" to its params, or remove the lookup")
 			if shared := e.globals.params[name.text]; shared != nil {
 				shared.used = true
 			}
 		case lead != "":
-			e.add(name.at, name.text, "its values go along with those of "+lead, "write the lookup under "+lead+": it finds both")
+			e.addFault(name.at, name.text, "its values go along with those of "+lead, "write the lookup under "+lead+": it finds both")
 		case part.lookup != nil:
 			own := &sharedParam{at: name.at, part: part}
 			if shared := e.globals.params[name.text]; shared != nil {
 				own.with = shared.with
-				own.lookup = e.all.lookups.read(part, own.with)
+				own.lookup = e.all.lookups.readLookup(part, own.with)
 				if own.lookup.asksItself() {
 					own.optional, own.fallback = shared.optional, shared.fallback
 				}
 			} else {
-				own.lookup = e.all.lookups.read(part, nil)
+				own.lookup = e.all.lookups.readLookup(part, nil)
 			}
 			e.own[name.text] = own
 		}
@@ -248,7 +248,7 @@ func (e *entityCompiler) linkAliases() {
 	for _, l := range e.links {
 		target := e.all.entities[l.target.text]
 		if target == nil {
-			e.add(l.target.at, l.target.text, "unknown entity in as", e.didYouMean(l.target.text, e.all.entityNames, "the entities are "+quoteList(e.all.entityNames)))
+			e.addFault(l.target.at, l.target.text, "unknown entity in as", e.didYouMean(l.target.text, e.all.entityNames, "the entities are "+quoteList(e.all.entityNames)))
 			continue
 		}
 		e.entity.as = append(e.entity.as, alias{target: target.entity, id: l.id})
@@ -268,7 +268,7 @@ func (e *entityCompiler) findCycle(path []string) {
 			continue
 		}
 		if target.visited == visiting {
-			e.add(l.target.at, l.target.text, "a cycle: "+writeCycle(path[target.depth:], l.target.text), "remove one of these entries of as")
+			e.addFault(l.target.at, l.target.text, "a cycle: "+writeCycle(path[target.depth:], l.target.text), "remove one of these entries of as")
 			continue
 		}
 		target.findCycle(path)

@@ -51,13 +51,13 @@ func (c *paramReader) readWith(p *sharedParam) {
 		switch {
 		case !c.newName(name, "a param"):
 		case name.text == lead:
-			c.add(name.at, name.text, "the values of a param cannot go along with its own", "name another param, or remove with")
+			c.addFault(name.at, name.text, "the values of a param cannot go along with its own", "name another param, or remove with")
 		case c.leads[name.text] == lead:
-			c.add(name.at, name.text, "given twice in with", "remove one of the two")
+			c.addFault(name.at, name.text, "given twice in with", "remove one of the two")
 		case c.leads[name.text] != "":
-			c.add(name.at, name.text, "its values go along with those of "+c.leads[name.text]+" already", "write all names that go together under one of them")
+			c.addFault(name.at, name.text, "its values go along with those of "+c.leads[name.text]+" already", "write all names that go together under one of them")
 		case other != nil:
-			c.add(name.at, name.text, "the param has an entry of its own, in line "+strconv.Itoa(other.at.line)+", and its values go along with those of "+lead,
+			c.addFault(name.at, name.text, "the param has an entry of its own, in line "+strconv.Itoa(other.at.line)+", and its values go along with those of "+lead,
 				"what is to be known about both stands under "+lead+": remove the entry")
 			c.leads[name.text] = lead
 		default:
@@ -73,17 +73,17 @@ func (c *paramReader) readParam(p *sharedParam) {
 	part := p.part
 	p.fallback = c.fallback(part)
 	if part.lookup != nil {
-		p.lookup = c.lookups.read(part, p.with)
+		p.lookup = c.lookups.readLookup(part, p.with)
 	}
 	switch asksItself := p.lookup != nil && p.lookup.asksItself(); {
 	case p.lookup != nil && p.optional && !asksItself:
-		c.add(part.optional.at, part.name.text, "a param with a lookup is never absent: one that finds nothing is an empty list", "remove optional or the lookup")
+		c.addFault(part.optional.at, part.name.text, "a param with a lookup is never absent: one that finds nothing is an empty list", "remove optional or the lookup")
 	case p.lookup != nil && part.hasDefault && !asksItself:
-		c.add(part.name.at, part.name.text, "a param with a lookup needs no default: what the row does not give is looked up", "remove default or the lookup")
+		c.addFault(part.name.at, part.name.text, "a param with a lookup needs no default: what the row does not give is looked up", "remove default or the lookup")
 	case part.hasDefault && p.optional:
-		c.add(part.name.at, part.name.text, "a param with a default is never absent", "remove optional or default")
+		c.addFault(part.name.at, part.name.text, "a param with a default is never absent", "remove optional or default")
 	case part.hasDefault && len(part.with) > 0:
-		c.add(part.name.at, part.name.text, "params whose values go together have no default", "remove default, or with")
+		c.addFault(part.name.at, part.name.text, "params whose values go together have no default", "remove default, or with")
 	}
 }
 
@@ -100,7 +100,7 @@ func (c *paramReader) fallback(part paramPart) []string {
 			continue
 		}
 		if seen[s.text] {
-			c.add(s.at, s.text, "the same value twice in default", "remove one of the two")
+			c.addFault(s.at, s.text, "the same value twice in default", "remove one of the two")
 		}
 		seen[s.text] = true
 		if segments, errs := parseTemplate(s.text); len(errs) == 0 && len(segments) == 1 && segments[0].name != "" {
@@ -143,7 +143,7 @@ func (t *slotTable) paramSlot(name string, p *declaredName) int {
 	}
 	first := t.of.params[lead]
 	if first == nil {
-		t.report.add(p.at, name, "its values go along with those of "+lead+", which the entity "+t.of.entity.name+" does not declare", "add "+lead+" to the params of "+t.of.entity.name)
+		t.report.addFault(p.at, name, "its values go along with those of "+lead+", which the entity "+t.of.entity.name+" does not declare", "add "+lead+" to the params of "+t.of.entity.name)
 		return t.newSlot(name, slot{})
 	}
 	leader := t.paramSlot(lead, first)
@@ -203,9 +203,9 @@ func (t *slotTable) leadSlot(name string, p *declaredName) int {
 			// Reported where the lookup is.
 		case declared == nil && t.of.each[other] != nil:
 			t.of.each[other].used = true
-			t.report.add(p.at, name, "its lookup is asked by "+strconv.Quote(other)+", which is an enumeration of the entity "+t.of.entity.name, "rename one of the two, or ask by id or a param")
+			t.report.addFault(p.at, name, "its lookup is asked by "+strconv.Quote(other)+", which is an enumeration of the entity "+t.of.entity.name, "rename one of the two, or ask by id or a param")
 		case declared == nil:
-			t.report.add(p.at, name, "its lookup is asked by "+strconv.Quote(other)+", which the entity "+t.of.entity.name+" does not declare",
+			t.report.addFault(p.at, name, "its lookup is asked by "+strconv.Quote(other)+", which the entity "+t.of.entity.name+" does not declare",
 				"add "+other+" to the params of "+t.of.entity.name)
 		default:
 			if from := slices.Index(t.asking, t.leadOf(other)); from >= 0 {
@@ -228,7 +228,7 @@ func (t *slotTable) leadSlot(name string, p *declaredName) int {
 func (t *slotTable) addOnce(of *sharedParam, problem, cure string) {
 	if !t.circles[of.lookup] {
 		t.circles[of.lookup] = true
-		t.report.add(of.at, of.part.name.text, problem, cure)
+		t.report.addFault(of.at, of.part.name.text, problem, cure)
 	}
 }
 
@@ -243,7 +243,7 @@ func (t *slotTable) addCircle(of *sharedParam, names []string) {
 		}
 	}
 	if !reported {
-		t.report.add(of.at, of.part.name.text, "lookups that ask each other in a circle: "+writeCycle(names, names[0]), "let one of them be asked by id, or by a param that the row gives")
+		t.report.addFault(of.at, of.part.name.text, "lookups that ask each other in a circle: "+writeCycle(names, names[0]), "let one of them be asked by id, or by a param that the row gives")
 	}
 }
 

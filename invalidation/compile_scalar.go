@@ -26,7 +26,7 @@ func (c *scalars) plainText(s scalar) bool {
 	if closed {
 		text += "}"
 	}
-	c.add(s.at, text, "${...} is read only under vars", "give the value a name under vars and write {name}")
+	c.addFault(s.at, text, "${...} is read only under vars", "give the value a name under vars and write {name}")
 	return false
 }
 
@@ -43,16 +43,16 @@ func (c *scalars) interpolate(s scalar) string {
 		value, ok := r.Value(c.env)
 		switch {
 		case !isName(r.Name) || strings.Contains(r.Default, "${"):
-			c.add(s.at, r.Text, "not an environment variable", cureEnv)
+			c.addFault(s.at, r.Text, "not an environment variable", cureEnv)
 		case c.anyEnv && value == "" && !r.HasDefault:
 			return r.Name
 		case !ok:
-			c.add(s.at, r.Text, "the environment variable "+r.Name+" is not set", "set it, or give a default: ${"+r.Name+":-value}")
+			c.addFault(s.at, r.Text, "the environment variable "+r.Name+" is not set", "set it, or give a default: ${"+r.Name+":-value}")
 		}
 		return value
 	})
 	if !closed {
-		c.add(s.at, s.text, "${ is not closed", cureEnv)
+		c.addFault(s.at, s.text, "${ is not closed", cureEnv)
 	}
 	return text
 }
@@ -69,9 +69,9 @@ func (c *scalars) duration(s scalar, name string, most time.Duration) time.Durat
 		if _, err := strconv.ParseUint(s.text, 10, 64); err == nil {
 			cure = "add the unit, such as " + s.text + "s or " + s.text + "ms"
 		}
-		c.add(s.at, s.text, name+" is not a duration", cure)
+		c.addFault(s.at, s.text, name+" is not a duration", cure)
 	case d < time.Millisecond || d > most || d%time.Millisecond != 0:
-		c.add(s.at, s.text, name+" must be from 1ms to "+shortDuration(most)+", in whole milliseconds", "write a duration in that range, such as 10s")
+		c.addFault(s.at, s.text, name+" must be from 1ms to "+shortDuration(most)+", in whole milliseconds", "write a duration in that range, such as 10s")
 	default:
 		return d
 	}
@@ -92,7 +92,7 @@ func shortDuration(d time.Duration) string {
 
 func (c *scalars) isTrue(s scalar, name string) bool {
 	if s.given && s.text != "true" && s.text != "false" {
-		c.add(s.at, s.text, name+" must be true or false", "write "+name+": true, or remove it")
+		c.addFault(s.at, s.text, name+" must be true or false", "write "+name+": true, or remove it")
 	}
 	return s.text == "true"
 }
@@ -116,15 +116,15 @@ func (c *scalars) eachValues(part eachPart) []string {
 		switch {
 		case !c.plainText(s):
 		case seen[s.text]:
-			c.add(s.at, s.text, "the same value twice in "+part.name.text, "remove one of the two")
+			c.addFault(s.at, s.text, "the same value twice in "+part.name.text, "remove one of the two")
 		case strings.Contains(s.text, "..") && isSpan(s.text):
-			c.add(s.at, s.text, "a range inside a list", "write the range alone: "+part.name.text+": "+s.text)
+			c.addFault(s.at, s.text, "a range inside a list", "write the range alone: "+part.name.text+": "+s.text)
 		default:
 			seen[s.text] = true
 			all = append(all, s.text)
 		}
 		if len(all) > maxEach {
-			c.add(s.at, s.text, "more than "+strconv.Itoa(maxEach)+" values", "use a pattern, or an index set")
+			c.addFault(s.at, s.text, "more than "+strconv.Itoa(maxEach)+" values", "use a pattern, or an index set")
 			return all[:maxEach]
 		}
 	}
@@ -145,11 +145,11 @@ func (c *scalars) span(s scalar) []string {
 	to, isTo := wholeNumber(last, 1<<30)
 	switch {
 	case !isFrom || !isTo:
-		c.add(s.at, s.text, "not a range of whole numbers", cureEach)
+		c.addFault(s.at, s.text, "not a range of whole numbers", cureEach)
 	case from > to:
-		c.add(s.at, s.text, "the range ends before it begins", "write the smaller number first: "+last+".."+first)
+		c.addFault(s.at, s.text, "the range ends before it begins", "write the smaller number first: "+last+".."+first)
 	case to-from >= maxEach:
-		c.add(s.at, s.text, "the range has more than "+strconv.Itoa(maxEach)+" values", "use a pattern, or an index set")
+		c.addFault(s.at, s.text, "the range has more than "+strconv.Itoa(maxEach)+" values", "use a pattern, or an index set")
 	default:
 		all := make([]string, 0, to-from+1)
 		for n := from; n <= to; n++ {

@@ -46,9 +46,9 @@ func (c *varReader) readListVar(v varPart) []string {
 		switch {
 		case !ok:
 		case seen[text]:
-			c.add(value.at, value.text, "the same value twice in "+v.name.text, "remove one of the two")
+			c.addFault(value.at, value.text, "the same value twice in "+v.name.text, "remove one of the two")
 		case len(all) == maxEach:
-			c.add(value.at, value.text, "more than "+strconv.Itoa(maxEach)+" values", "use a pattern, or an index set")
+			c.addFault(value.at, value.text, "more than "+strconv.Itoa(maxEach)+" values", "use a pattern, or an index set")
 			return all
 		default:
 			seen[text] = true
@@ -71,9 +71,9 @@ func (c *varReader) readVar(name string, value scalar) (string, bool) {
 	switch {
 	case len(c.faults) > before:
 	case text == "":
-		c.add(value.at, value.text, "the var "+name+" is empty", "give it a value, or remove it and its uses")
+		c.addFault(value.at, value.text, "the var "+name+" is empty", "give it a value, or remove it and its uses")
 	case hasControl(text):
-		c.add(value.at, value.text, "the var "+name+" has a line break or another control character", "remove it from the value")
+		c.addFault(value.at, value.text, "the var "+name+" has a line break or another control character", "remove it from the value")
 	}
 	return text, len(c.faults) == before
 }
@@ -86,16 +86,16 @@ func (c *varReader) readFromEnv(name string, p *fromEnvPart) string {
 	for _, one := range p.oneOf {
 		switch {
 		case one.text == "" || hasControl(one.text) || strings.Contains(one.text, "${"):
-			c.add(one.at, one.text, "one_of lists texts that are not empty, without ${...} and control characters", "correct it, or remove it")
+			c.addFault(one.at, one.text, "one_of lists texts that are not empty, without ${...} and control characters", "correct it, or remove it")
 		case allowed[one.text]:
-			c.add(one.at, one.text, "the same value twice in one_of", "remove one of the two")
+			c.addFault(one.at, one.text, "the same value twice in one_of", "remove one of the two")
 		default:
 			allowed[one.text], list = true, append(list, one.text)
 		}
 	}
 	s := p.from
 	if s.given && !isName(s.text) {
-		c.add(s.at, s.text, "not an environment variable", "write its name alone, such as from: APP_ENV")
+		c.addFault(s.at, s.text, "not an environment variable", "write its name alone, such as from: APP_ENV")
 	}
 	if len(c.faults) > before || !s.given {
 		return ""
@@ -112,11 +112,11 @@ func (c *varReader) readFromEnv(name string, p *fromEnvPart) string {
 	}
 	switch {
 	case value == "":
-		c.add(s.at, s.text, "the environment variable "+s.text+" is not set or is empty, and the var "+name+" requires it", cure)
+		c.addFault(s.at, s.text, "the environment variable "+s.text+" is not set or is empty, and the var "+name+" requires it", cure)
 	case len(list) > 0 && !allowed[value]:
-		c.add(s.at, s.text, "the environment variable "+s.text+" is "+strconv.Quote(shorten(value))+", which one_of of the var "+name+" does not allow", cure)
+		c.addFault(s.at, s.text, "the environment variable "+s.text+" is "+strconv.Quote(shorten(value))+", which one_of of the var "+name+" does not allow", cure)
 	case hasControl(value):
-		c.add(s.at, s.text, "the environment variable "+s.text+" has a line break or another control character", "remove it from the value")
+		c.addFault(s.at, s.text, "the environment variable "+s.text+" has a line break or another control character", "remove it from the value")
 	}
 	return value
 }
@@ -162,10 +162,10 @@ func (r *typeReader) readTypes() map[string]ValueType {
 		switch {
 		case !part.value.given:
 		case !slices.Contains(known, name.text):
-			c.add(name.at, name.text, "no read and no entity has this name",
+			c.addFault(name.at, name.text, "no read and no entity has this name",
 				c.didYouMean(name.text, known, "name a hole, a param, or ENTITY_id for the IDs of an entity"))
 		case t != TypeText && t != TypeInt && t != TypeUUID:
-			c.add(part.value.at, part.value.text, "there is no such type", "write text, int or uuid")
+			c.addFault(part.value.at, part.value.text, "there is no such type", "write text, int or uuid")
 		default:
 			types[name.text] = t
 		}
@@ -204,11 +204,11 @@ func (r *typeReader) checkHoles(read *compiledRead, types map[string]ValueType) 
 			h.Type = TypeText
 		}
 		if own != "" && ofEntity != "" && own != ofEntity {
-			c.add(at, h.Name, "the hole has the type "+string(own)+", and the IDs of "+h.Entity+" have the type "+string(ofEntity), "give both the same type")
+			c.addFault(at, h.Name, "the hole has the type "+string(own)+", and the IDs of "+h.Entity+" have the type "+string(ofEntity), "give both the same type")
 		}
 		for _, v := range h.Values {
 			if !h.Type.has(v) {
-				c.add(at, h.Name, strconv.Quote(v)+" is a value of the hole, which has the type "+string(h.Type), "correct each, or the type")
+				c.addFault(at, h.Name, strconv.Quote(v)+" is a value of the hole, which has the type "+string(h.Type), "correct each, or the type")
 				break
 			}
 		}

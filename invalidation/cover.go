@@ -35,7 +35,7 @@ func (c *coverage) check(reads []compiledRead) {
 	c.checkStamps()
 	if c.steps <= 0 {
 		first := reads[0]
-		c.add(place{first.Line, first.Column}, first.Name, "not decided: the reads and the templates have too many ways to meet",
+		c.addFault(place{first.Line, first.Column}, first.Name, "not decided: the reads and the templates have too many ways to meet",
 			"write fewer * in one pattern, or shorter lists of vars")
 		return
 	}
@@ -50,7 +50,7 @@ func (c *coverage) check(reads []compiledRead) {
 				if kind == KindStamp {
 					what = "tag"
 				}
-				c.add(t.at, t.source, "this "+what+" of "+name+" reaches no read",
+				c.addFault(t.at, t.source, "this "+what+" of "+name+" reaches no read",
 					"correct it, add the read, or remove it: a key that nobody stores need not be unlinked")
 			}
 		})
@@ -130,7 +130,7 @@ func (c *coverage) checkRead(r *compiledRead) {
 		c.addMiss(r, "no entity makes "+r.Name+" stale", nearest)
 		return
 	case len(r.From) == 0 && len(covering) > 1:
-		c.advice.add(r.key.at, r.key.text, "rows of "+quoteList(covering)+" make "+r.Name+" stale, and a change that takes one of them away would not be noticed",
+		c.advice.addFault(r.key.at, r.key.text, "rows of "+quoteList(covering)+" make "+r.Name+" stale, and a change that takes one of them away would not be noticed",
 			"list those that it needs: from: ["+strings.Join(covering, ", ")+"]")
 	}
 	whole := true
@@ -145,7 +145,7 @@ func (c *coverage) checkRead(r *compiledRead) {
 		}
 	}
 	if whole && !inserts && (list || r.Lifetime.Negative > 0) {
-		c.add(r.key.at, r.key.text, "a new row changes "+r.Name+" too, and the captures of "+quoteList(covering)+" leave inserts out",
+		c.addFault(r.key.at, r.key.text, "a new row changes "+r.Name+" too, and the captures of "+quoteList(covering)+" leave inserts out",
 			"add insert to on of one of them")
 	}
 }
@@ -157,7 +157,7 @@ func (c *coverage) addMiss(r *compiledRead, problem string, m *miss) {
 	if m.problem != "" {
 		problem += ": " + m.problem
 	}
-	c.add(r.key.at, r.key.text, problem, m.cure)
+	c.addFault(r.key.at, r.key.text, problem, m.cure)
 }
 
 // similar names the template that is most like the key of a read, or returns "".
@@ -534,7 +534,7 @@ func (c *coverage) checkStamps() {
 				}
 			}
 			if same {
-				c.add(tag.t.at, tag.t.source, "its tag version is also the key "+strconv.Quote(key.t.source)+" of "+key.by.name+" in line "+strconv.Itoa(key.t.at.line),
+				c.addFault(tag.t.at, tag.t.source, "its tag version is also the key "+strconv.Quote(key.t.source)+" of "+key.by.name+" in line "+strconv.Itoa(key.t.at.line),
 					"rename the key: names that begin with "+protocol.StampPrefix+" belong to tags")
 			}
 		}
@@ -589,7 +589,7 @@ func (c *coverage) checkIDs() {
 			}
 			other := first[t.shape()]
 			if other != nil && other != e {
-				c.add(t.at, t.source, "the entities "+other.name+" and "+name+" make the same key of their own ids", "give one of them another key, or let it expand as the other: as: {"+other.name+": \"{id}\"}")
+				c.addFault(t.at, t.source, "the entities "+other.name+" and "+name+" make the same key of their own ids", "give one of them another key, or let it expand as the other: as: {"+other.name+": \"{id}\"}")
 			}
 			first[t.shape()] = e
 		})

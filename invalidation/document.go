@@ -177,7 +177,7 @@ func (d *decoder) values(n *yaml.Node, name string) []scalar {
 		return d.list(n, name, "[en, de]")
 	}
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
-		d.add(placeOf(n), n.Value, name+" is null", "remove it, or put the text in double quotes")
+		d.addFault(placeOf(n), n.Value, name+" is null", "remove it, or put the text in double quotes")
 		return nil
 	}
 	if s := d.text(n, name); s.given {
@@ -201,7 +201,7 @@ func (d *decoder) lookup(n *yaml.Node) *lookupPart {
 		field{"by", func(n *yaml.Node) {
 			l.by, l.hasBy = d.list(n, "by", "[id]"), true
 			if n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
-				d.add(placeOf(n), "[]", "the lookup is asked by nothing", "name what it is asked by: by: [id]")
+				d.addFault(placeOf(n), "[]", "the lookup is asked by nothing", "name what it is asked by: by: [id]")
 			}
 		}},
 		field{"sql", func(n *yaml.Node) { l.sql, l.hasSQL = d.text(n, "sql"), true }},
@@ -216,7 +216,7 @@ func (d *decoder) entities(n *yaml.Node) []entityPart {
 	var all []entityPart
 	entries, ok := d.entries(n, "entities", exampleEntities)
 	if ok && len(n.Content) == 0 {
-		d.add(placeOf(n), "{}", "the map has no entity", "write what can change, such as "+exampleEntities)
+		d.addFault(placeOf(n), "{}", "the map has no entity", "write what can change, such as "+exampleEntities)
 	}
 	for _, e := range entries {
 		all = append(all, d.entity(e))
@@ -258,7 +258,7 @@ func (d *decoder) captures(n *yaml.Node) []capturePart {
 			continue
 		}
 		if d.usable(e.value) && len(e.value.Content) == 0 {
-			d.add(placeOf(e.value), "[]", "the table "+e.key.text+" has no capture", "write one like "+exampleCapture+", or remove the table")
+			d.addFault(placeOf(e.value), "[]", "the table "+e.key.text+" has no capture", "write one like "+exampleCapture+", or remove the table")
 		}
 		for _, item := range e.value.Content {
 			all = append(all, d.capture(e.key, placeOf(item), item))
@@ -287,7 +287,7 @@ func (d *decoder) capture(table scalar, at place, n *yaml.Node) capturePart {
 func (d *decoder) filledList(n *yaml.Node, name, example string) []scalar {
 	all := d.list(n, name, example)
 	if n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
-		d.add(placeOf(n), "[]", name+" is empty", "write it like "+example+", or remove it")
+		d.addFault(placeOf(n), "[]", name+" is empty", "write it like "+example+", or remove it")
 	}
 	return all
 }
@@ -300,7 +300,7 @@ func (d *decoder) each(n *yaml.Node) []eachPart {
 		if e.value.Kind == yaml.SequenceNode {
 			p.values = d.list(e.value, e.key.text, "[new, price]")
 			if len(e.value.Content) == 0 {
-				d.add(placeOf(e.value), "[]", "the enumeration "+e.key.text+" has no values", "list its values, or remove it")
+				d.addFault(placeOf(e.value), "[]", "the enumeration "+e.key.text+" has no values", "list its values, or remove it")
 			}
 		} else {
 			p.span = d.text(e.value, e.key.text)
@@ -407,7 +407,7 @@ func (v *varDecoder) fromEnv(e entry) *fromEnvPart {
 		field{"from", func(n *yaml.Node) { p.from, hasFrom = d.text(n, "from"), true }},
 		field{"one_of", func(n *yaml.Node) { p.oneOf = d.filledList(n, "one_of", "[dev, staging, prod]") }},
 	) && !hasFrom {
-		d.add(placeOf(e.value), e.key.text, "the var names no environment variable", "write it like "+exampleFromEnv)
+		d.addFault(placeOf(e.value), e.key.text, "the var names no environment variable", "write it like "+exampleFromEnv)
 	}
 	return p
 }

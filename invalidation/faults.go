@@ -76,8 +76,8 @@ type report struct {
 	guesses guesses
 }
 
-// add records one fault. text is the text of the map at that place.
-func (r *report) add(at place, text, problem, cure string) {
+// addFault records one fault. text is the text of the map at that place.
+func (r *report) addFault(at place, text, problem, cure string) {
 	r.faults = append(r.faults, Fault{
 		File: r.file, Line: at.line, Column: at.column,
 		Text: text, Problem: problem, Cure: cure,

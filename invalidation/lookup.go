@@ -120,15 +120,15 @@ type writtenLookup struct {
 	lookup *Lookup
 }
 
-// read reads the lookup of a param, which finds values for others too.
-func (c *lookupReader) read(part paramPart, with []string) *Lookup {
+// readLookup reads the lookup of a param, which finds values for others too.
+func (c *lookupReader) readLookup(part paramPart, with []string) *Lookup {
 	l := &Lookup{Line: part.name.at.line, Column: part.name.at.column, Param: part.name.text, With: with, SQL: part.lookup.sql.text, Always: c.isTrue(part.lookup.always, "always")}
 	if !part.lookup.hasBy {
-		c.add(part.lookup.at, "", "the lookup of "+part.name.text+" has no by", "name what it is asked by: by: [id]")
+		c.addFault(part.lookup.at, "", "the lookup of "+part.name.text+" has no by", "name what it is asked by: by: [id]")
 	}
 	for _, by := range part.lookup.by {
 		if slices.Contains(l.By, by.text) {
-			c.add(by.at, by.text, "given twice in by", "remove one of the two")
+			c.addFault(by.at, by.text, "given twice in by", "remove one of the two")
 			continue
 		}
 		l.By = append(l.By, by.text)
@@ -136,7 +136,7 @@ func (c *lookupReader) read(part paramPart, with []string) *Lookup {
 	}
 	switch sql := part.lookup.sql; {
 	case !part.lookup.hasSQL:
-		c.add(part.lookup.at, "", "the lookup of "+part.name.text+" has no sql", cureSQL)
+		c.addFault(part.lookup.at, "", "the lookup of "+part.name.text+" has no sql", cureSQL)
 	case sql.given && c.plainText(sql):
 		c.checkSQL(l, sql, part.unclearWith)
 	}
@@ -152,17 +152,17 @@ func (c *lookupReader) checkSQL(l *Lookup, sql scalar, unclearWith bool) {
 	}
 	faults, batch := sqlFaults(sql.text, by, l.Values())
 	for _, fault := range faults {
-		c.add(sql.at, fault.text, fault.problem, fault.cure)
+		c.addFault(sql.at, fault.text, fault.problem, fault.cure)
 	}
 	for _, fault := range batch {
 		l.Single, l.SingleReason = true, "its SQL has a fault"
-		c.later.add(sql.at, fault.text, fault.problem, fault.cure)
+		c.later.addFault(sql.at, fault.text, fault.problem, fault.cure)
 	}
 	if why := togetherFault(sqltext.Tokens(sql.text), by); why != "" && by > 0 && !l.Single {
 		l.Single, l.SingleReason = true, why
 	}
 	for _, name := range namesInSQL(sql.text) {
-		c.later.add(sql.at, "{"+name+"}", "the SQL of a lookup is not a template: the server gets {"+name+"} as it is written", c.cureName(l, name))
+		c.later.addFault(sql.at, "{"+name+"}", "the SQL of a lookup is not a template: the server gets {"+name+"} as it is written", c.cureName(l, name))
 	}
 }
 
@@ -190,16 +190,16 @@ func (c *lookupReader) checkBy(l *Lookup, by scalar) {
 		} else {
 			c.each[by.text].used = true
 		}
-		c.add(by.at, by.text, "a lookup cannot be asked by "+what, "name id, or a param")
+		c.addFault(by.at, by.text, "a lookup cannot be asked by "+what, "name id, or a param")
 	case by.text == l.Param && !l.Always:
-		c.add(by.at, by.text, "a lookup that is asked by what the row gives for its own param adds to that", "write always: true beside by, or ask by something else")
+		c.addFault(by.at, by.text, "a lookup that is asked by what the row gives for its own param adds to that", "write always: true beside by, or ask by something else")
 	case by.text == l.Param:
 	case slices.Contains(l.With, by.text):
-		c.add(by.at, by.text, "a lookup cannot be asked by what it finds", "name id, or another param")
+		c.addFault(by.at, by.text, "a lookup cannot be asked by what it finds", "name id, or another param")
 	case other != nil && other.optional, c.leads[by.text] != "" && c.params[c.leads[by.text]].optional:
-		c.add(by.at, by.text, "a lookup cannot be asked by an optional param", "remove optional there, or ask by something else")
+		c.addFault(by.at, by.text, "a lookup cannot be asked by an optional param", "remove optional there, or ask by something else")
 	case !isName(by.text):
-		c.add(by.at, by.text, "not a name", "name id, or a param")
+		c.addFault(by.at, by.text, "not a name", "name id, or a param")
 	}
 }
 
@@ -249,7 +249,7 @@ func (c *compiler) rankLookups() {
 func (c *compiler) addEndless(l *Lookup) {
 	for _, w := range c.lookups.all {
 		if w.lookup == l {
-			c.add(w.at, w.text, "more than "+strconv.Itoa(maxRank)+" lookups follow each other up to this one, or it leads to itself over ids that are looked up",
+			c.addFault(w.at, w.text, "more than "+strconv.Itoa(maxRank)+" lookups follow each other up to this one, or it leads to itself over ids that are looked up",
 				"give an entity on the way a lookup of its own, or join the tables in one SELECT")
 		}
 	}

@@ -31,14 +31,14 @@ func placeOf(n *yaml.Node) place { return place{n.Line, n.Column} }
 func (d *decoder) usable(n *yaml.Node) bool {
 	at := placeOf(n)
 	if n.Kind == yaml.AliasNode {
-		d.add(at, "*"+n.Value, problemAlias, cureAlias)
+		d.addFault(at, "*"+n.Value, problemAlias, cureAlias)
 		return false
 	}
 	if n.Anchor != "" {
-		d.add(at, "&"+n.Anchor, "anchors (&) are not supported", cureAlias)
+		d.addFault(at, "&"+n.Anchor, "anchors (&) are not supported", cureAlias)
 	}
 	if n.Style&yaml.TaggedStyle != 0 {
-		d.add(at, n.Tag, "tags (!) are not supported", "remove the tag: every value is taken as it is written")
+		d.addFault(at, n.Tag, "tags (!) are not supported", "remove the tag: every value is taken as it is written")
 	}
 	return true
 }
@@ -56,7 +56,7 @@ func (d *decoder) wrongKind(n *yaml.Node, name, want, cure string) {
 	default:
 		text = n.Value
 	}
-	d.add(placeOf(n), text, name+" must be "+want+", and it is "+is, cure)
+	d.addFault(placeOf(n), text, name+" must be "+want+", and it is "+is, cure)
 }
 
 // text reads a scalar. name is its name in a fault.
@@ -135,7 +135,7 @@ func (d *decoder) entries(n *yaml.Node, name, example string) ([]entry, bool) {
 		}
 		first, twice := seen[key.Value]
 		if twice {
-			d.add(placeOf(key), key.Value, "given twice in "+name+", first in line "+strconv.Itoa(first.line), "remove one of the two")
+			d.addFault(placeOf(key), key.Value, "given twice in "+name+", first in line "+strconv.Itoa(first.line), "remove one of the two")
 			continue
 		}
 		seen[key.Value] = placeOf(key)
@@ -158,13 +158,13 @@ func (d *decoder) goodKey(key *yaml.Node) bool {
 	case !d.usable(key):
 		return false
 	case key.Kind != yaml.ScalarNode:
-		d.add(placeOf(key), "", "a key must be text, and this is a mapping or a list", "put a template in double quotes; otherwise write a name")
+		d.addFault(placeOf(key), "", "a key must be text, and this is a mapping or a list", "put a template in double quotes; otherwise write a name")
 		return false
 	case key.Tag == "!!merge":
-		d.add(placeOf(key), key.Value, "merge keys (<<) are not supported", "write the fields out where they are needed")
+		d.addFault(placeOf(key), key.Value, "merge keys (<<) are not supported", "write the fields out where they are needed")
 		return false
 	case key.Tag != "!!str" && key.Style&yaml.TaggedStyle == 0:
-		d.add(placeOf(key), key.Value, "a key must be text, and YAML reads this as "+strings.TrimPrefix(key.Tag, "!!"), "write a name that starts with a letter")
+		d.addFault(placeOf(key), key.Value, "a key must be text, and YAML reads this as "+strings.TrimPrefix(key.Tag, "!!"), "write a name that starts with a letter")
 		return false
 	}
 	return true
@@ -191,7 +191,7 @@ func (d *decoder) fields(n *yaml.Node, name, example string, known ...field) boo
 	for _, e := range all {
 		meant := e.key.text
 		if !slices.Contains(names, meant) {
-			d.add(e.key.at, meant, "unknown field of "+name, d.didYouMean(meant, names, "the fields are "+quoteList(names)))
+			d.addFault(e.key.at, meant, "unknown field of "+name, d.didYouMean(meant, names, "the fields are "+quoteList(names)))
 			if meant = d.nearest(meant, names); given[meant] {
 				continue
 			}

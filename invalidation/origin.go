@@ -75,7 +75,7 @@ func (o *originSearch) addRows(e *entity, values map[string]string, below wanted
 			need[name] = append(slices.Clip(need[name]), v)
 		}
 	}
-	o.add(Origin{Entity: e.name, ID: id, Params: need.params(), Via: slices.Clone(via), By: made})
+	o.addOrigin(Origin{Entity: e.name, ID: id, Params: need.params(), Via: slices.Clone(via), By: made})
 	for _, name := range o.m.names {
 		source := o.m.entities[name]
 		for i := range source.as {
@@ -100,7 +100,7 @@ func (w wanted) params() (all Params) {
 	return all
 }
 
-func (o *originSearch) add(found Origin) {
+func (o *originSearch) addOrigin(found Origin) {
 	text := found.text()
 	if o.cut || o.seen[text] {
 		return

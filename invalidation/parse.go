@@ -36,7 +36,7 @@ func parse(file string, src []byte, env func(string) (string, bool), anyEnv bool
 	r := &report{file: file}
 	root, ok := parseYAML(string(src), r)
 	if ok && (root == nil || root.Kind == yaml.ScalarNode && root.Value == "") {
-		r.add(place{1, 1}, "", "the map is empty", "write "+exampleRoot)
+		r.addFault(place{1, 1}, "", "the map is empty", "write "+exampleRoot)
 		ok = false
 	}
 	if !ok {
@@ -98,7 +98,7 @@ func parseYAML(text string, r *report) (root *yaml.Node, ok bool) {
 		r.addSyntax(text, last, err)
 		return nil, false
 	case next != nil:
-		r.add(place{next.Line, next.Column}, "---", "a second document", "keep one document: remove this line and what follows it")
+		r.addFault(place{next.Line, next.Column}, "---", "a second document", "keep one document: remove this line and what follows it")
 	}
 	return root, true
 }
@@ -161,13 +161,13 @@ func (r *report) addSyntax(text string, last int, err error) {
 		line := strings.TrimRight(lines[n-1], "\r\n")
 		if at, m, found := findMistake(line, &flow); found {
 			shown := strings.TrimRight(line[at:at+m.length], " \t")
-			r.add(place{n, utf8.RuneCountInString(line[:at]) + 1}, shown, m.problem, m.cureOf(shown))
+			r.addFault(place{n, utf8.RuneCountInString(line[:at]) + 1}, shown, m.problem, m.cureOf(shown))
 			return
 		}
 	}
 	line := strings.TrimRight(lines[first-1], " \t\r\n")
 	text = strings.TrimLeft(line, " \t")
-	r.add(place{first, utf8.RuneCountInString(line) - utf8.RuneCountInString(text) + 1}, text,
+	r.addFault(place{first, utf8.RuneCountInString(line) - utf8.RuneCountInString(text) + 1}, text,
 		"not YAML: "+parserPlace.ReplaceAllString(err.Error(), ""), "check the indentation, the colons, the brackets and the quotes of this line")
 }
 

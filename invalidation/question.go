@@ -79,7 +79,7 @@ func (x *expansion) answer(f *scope, s *slot) (all []string, err error) {
 		switch {
 		case !ok && x.asks != nil:
 			waits = true
-			return x.asks.add(n)
+			return x.asks.addNeed(n)
 		case !ok:
 			return s.notAnswered()
 		case first:
@@ -209,7 +209,7 @@ type needSet struct {
 	ahead    bool
 }
 
-func (s *needSet) add(n Need) error {
+func (s *needSet) addNeed(n Need) error {
 	known := s.known[n.Lookup]
 	if known == nil {
 		known = map[string]struct{}{}

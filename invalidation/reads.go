@@ -66,20 +66,20 @@ type readReader struct {
 
 func (r *readReader) readReads() (all []compiledRead) {
 	for _, part := range r.doc.reads {
-		all = append(all, r.read(part))
+		all = append(all, r.compileRead(part))
 	}
 	return all
 }
 
-func (r *readReader) read(part readPart) compiledRead {
+func (r *readReader) compileRead(part readPart) compiledRead {
 	c := compiledRead{Read: Read{Name: part.name.text, Comment: part.comment, Line: part.name.at.line, Column: part.name.at.column}}
 	h := &holeReader{names: r, part: part, of: &c, declared: map[string]*declaredName{}}
 	if !isName(part.name.text) {
-		r.add(part.name.at, part.name.text, "a read cannot have this name", "a name has letters, digits and _, and does not start with a digit")
+		r.addFault(part.name.at, part.name.text, "a read cannot have this name", "a name has letters, digits and _, and does not start with a digit")
 	}
 	h.declare()
 	if !part.hasKey {
-		r.add(part.name.at, part.name.text, "the read has no key", "write what readers store it under: key: \"shop:product:{product_id}\"")
+		r.addFault(part.name.at, part.name.text, "the read has no key", "write what readers store it under: key: \"shop:product:{product_id}\"")
 	}
 	c.key = h.text(part.key, "key")
 	for _, s := range part.tags {
@@ -101,7 +101,7 @@ func (r *readReader) readFrom(part readPart, c *compiledRead) {
 		switch {
 		case !r.isEntity(s):
 		case slices.Contains(c.From, s.text):
-			r.add(s.at, s.text, "given twice in from", "remove one of the two")
+			r.addFault(s.at, s.text, "given twice in from", "remove one of the two")
 		default:
 			c.From = append(c.From, s.text)
 		}
@@ -109,16 +109,16 @@ func (r *readReader) readFrom(part readPart, c *compiledRead) {
 	c.ExpiresOnly = part.only.text
 	switch {
 	case part.only.given && strings.TrimSpace(part.only.text) == "":
-		r.add(part.only.at, part.only.text, "expires: only has no reason", "say why no row can make the value stale, such as "+exampleExpires)
+		r.addFault(part.only.at, part.only.text, "expires: only has no reason", "say why no row can make the value stale, such as "+exampleExpires)
 	case part.only.given && len(part.from) > 0:
-		r.add(part.only.at, part.only.text, "a read that only expires comes from no entity", "remove expires or from")
+		r.addFault(part.only.at, part.only.text, "a read that only expires comes from no entity", "remove expires or from")
 	}
 }
 
 // isEntity checks the name of an entity.
 func (r *readReader) isEntity(s scalar) bool {
 	if s.given && r.all.entities[s.text] == nil {
-		r.add(s.at, s.text, "there is no such entity", r.didYouMean(s.text, r.all.entityNames, "the entities are "+quoteList(r.all.entityNames)))
+		r.addFault(s.at, s.text, "there is no such entity", r.didYouMean(s.text, r.all.entityNames, "the entities are "+quoteList(r.all.entityNames)))
 		return false
 	}
 	return s.given
@@ -127,7 +127,7 @@ func (r *readReader) isEntity(s scalar) bool {
 // readLifetime reads what a policy of package cache has.
 func (r *readReader) readLifetime(part readPart, l *Lifetime) {
 	if !part.hasTTL {
-		r.add(part.name.at, part.name.text, "the read has no ttl", "say for how long readers keep it, such as ttl: 10m, or ttl: 5m..15m")
+		r.addFault(part.name.at, part.name.text, "the read has no ttl", "say for how long readers keep it, such as ttl: 10m, or ttl: 5m..15m")
 	}
 	if s := part.ttl; s.given {
 		first, last, isRange := strings.Cut(s.text, "..")
@@ -136,7 +136,7 @@ func (r *readReader) readLifetime(part readPart, l *Lifetime) {
 			l.Most = r.duration(scalar{last, s.at, true}, "ttl", maxTTL)
 		}
 		if l.Most < l.Least {
-			r.add(s.at, s.text, "the range ends before it begins", "write the shorter time first: "+last+".."+first)
+			r.addFault(s.at, s.text, "the range ends before it begins", "write the shorter time first: "+last+".."+first)
 		}
 	}
 	l.Stale, l.Negative = r.orOff(part.stale, "stale"), r.orOff(part.negative, "negative")
@@ -147,15 +147,15 @@ func (r *readReader) readLifetime(part readPart, l *Lifetime) {
 		l.SlidingMax = r.duration(s, "sliding", maxTTL)
 		switch {
 		case l.SlidingMax < l.Most:
-			r.add(s.at, s.text, "sliding is the longest life of a value, and shorter than its ttl", "write a longer time, or remove sliding")
+			r.addFault(s.at, s.text, "sliding is the longest life of a value, and shorter than its ttl", "write a longer time, or remove sliding")
 		case l.Stale > 0 || l.StaleOnError > 0 || part.earlyRefresh.given:
-			r.add(s.at, s.text, "sliding excludes stale, stale_on_error and early_refresh", "remove sliding, or the others")
+			r.addFault(s.at, s.text, "sliding excludes stale, stale_on_error and early_refresh", "remove sliding, or the others")
 		}
 	}
 	if s := part.earlyRefresh; s.given && r.plainText(s) {
 		beta, err := strconv.ParseFloat(s.text, 64)
 		if err != nil || !(beta > 0 && beta <= 100) {
-			r.add(s.at, s.text, "early_refresh must be a number above 0, to 100", "write 1, the usual value, or remove it")
+			r.addFault(s.at, s.text, "early_refresh must be a number above 0, to 100", "write 1, the usual value, or remove it")
 		}
 		l.EarlyRefresh = beta
 	}
@@ -202,7 +202,7 @@ func (h *holeReader) declare() {
 func (h *holeReader) checkUnused() {
 	for name, d := range h.declared {
 		if !d.used && h.part.key.given {
-			h.names.add(d.at, name, "the read "+h.of.Name+" has no {"+name+"}", "use it in the key or in a tag, or remove it")
+			h.names.addFault(d.at, name, "the read "+h.of.Name+" has no {"+name+"}", "use it in the key or in a tag, or remove it")
 		}
 	}
 	total := 1
@@ -210,7 +210,7 @@ func (h *holeReader) checkUnused() {
 		total = product(total, max(1, len(hole.Values)), maxReadValues)
 	}
 	if total > maxReadValues {
-		h.names.add(h.part.key.at, h.part.key.text, "its values make more than "+strconv.Itoa(maxReadValues)+" keys", "declare fewer values, or none where a pattern covers them")
+		h.names.addFault(h.part.key.at, h.part.key.text, "its values make more than "+strconv.Itoa(maxReadValues)+" keys", "declare fewer values, or none where a pattern covers them")
 	}
 }
 
@@ -221,20 +221,20 @@ func (h *holeReader) text(s scalar, list string) readText {
 		return t
 	}
 	if s.text == "" {
-		h.names.add(s.at, "", "an empty text in "+list, "write a template such as "+strconv.Quote("{app}:{env}:product:{product_id}")+", or remove it")
+		h.names.addFault(s.at, "", "an empty text in "+list, "write a template such as "+strconv.Quote("{app}:{env}:product:{product_id}")+", or remove it")
 		return t
 	}
 	segments, errs := parseTemplate(s.text)
 	for _, err := range errs {
-		h.names.add(s.at, err.text, err.problem, err.cure)
+		h.names.addFault(s.at, err.text, err.problem, err.cure)
 	}
 	lists, total := []string(nil), 1
 	for _, segment := range segments {
 		switch v := h.names.vars[segment.name]; {
 		case segment.name == "" && strings.Contains(segment.text, "*"):
-			h.names.add(s.at, s.text, "* has no meaning in "+list+" of a read, which names one value", "write {name} for what differs")
+			h.names.addFault(s.at, s.text, "* has no meaning in "+list+" of a read, which names one value", "write {name} for what differs")
 		case segment.name == "" && hasControl(segment.text):
-			h.names.add(s.at, s.text, "a template with a line break or another control character", "write it in one line, in double quotes")
+			h.names.addFault(s.at, s.text, "a template with a line break or another control character", "write it in one line, in double quotes")
 		case v == nil:
 		case v.list != nil && !slices.Contains(lists, segment.name):
 			v.used, lists = true, append(lists, segment.name)
@@ -244,7 +244,7 @@ func (h *holeReader) text(s scalar, list string) readText {
 		}
 	}
 	if total > maxReadValues {
-		h.names.add(s.at, s.text, "the lists of its vars make more than "+strconv.Itoa(maxReadValues)+" keys", "use a hole instead of a var")
+		h.names.addFault(s.at, s.text, "the lists of its vars make more than "+strconv.Itoa(maxReadValues)+" keys", "use a hole instead of a var")
 		return t
 	}
 	for n := range total {
@@ -288,7 +288,7 @@ func (h *holeReader) hole(s scalar, name string) int {
 	}
 	hole := Hole{Name: name}
 	if name == idName {
-		h.names.add(s.at, "{id}", "a read has no id of its own", "say whose ID it is, such as {product_id}")
+		h.names.addFault(s.at, "{id}", "a read has no id of its own", "say whose ID it is, such as {product_id}")
 	}
 	if d := h.declared[name]; d != nil {
 		d.used = true

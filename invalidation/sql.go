@@ -165,7 +165,7 @@ type batchReader struct {
 func batchFaults(tokens []string) []templateError {
 	r := &batchReader{tokens: tokens, scopes: []sqlScope{{}}}
 	for i := range tokens {
-		r.read(i)
+		r.readWord(i)
 	}
 	for len(r.scopes) > 0 {
 		r.leave("")
@@ -178,12 +178,12 @@ func batchFaults(tokens []string) []templateError {
 		if slices.Contains(lists, b.aggregate) {
 			cure = cureList
 		}
-		r.add(b.aggregate, b.aggregate+" without GROUP BY makes one row of all of them", cure)
+		r.addFault(b.aggregate, b.aggregate+" without GROUP BY makes one row of all of them", cure)
 	}
 	return r.found
 }
 
-func (r *batchReader) add(text, problem, cure string) {
+func (r *batchReader) addFault(text, problem, cure string) {
 	fault := templateError{text, "a lookup is asked for several IDs together, and " + problem, cure}
 	if !slices.Contains(r.found, fault) {
 		r.found = append(r.found, fault)
@@ -197,7 +197,7 @@ func (r *batchReader) word(i int) string {
 	return strings.ToUpper(r.tokens[i])
 }
 
-func (r *batchReader) read(i int) {
+func (r *batchReader) readWord(i int) {
 	top := &r.scopes[len(r.scopes)-1]
 	switch word, next := r.word(i), r.word(i+1); {
 	case word == "(":
@@ -248,7 +248,7 @@ func (r *batchReader) leave(next string) {
 	s := r.scopes[len(r.scopes)-1]
 	r.scopes = r.scopes[:len(r.scopes)-1]
 	if s.limit != "" && s.asked {
-		r.add(s.limit, s.limit+" counts the rows of all of them", cureLimit)
+		r.addFault(s.limit, s.limit+" counts the rows of all of them", cureLimit)
 	}
 	if s.aggregate != "" && next != "OVER" && s.block.aggregate == "" {
 		s.block.aggregate = s.aggregate

@@ -179,7 +179,7 @@ func (r *templateReader) template(s scalar, list string) (w writtenTemplate, ok 
 	w = writtenTemplate{scalar: s, list: list}
 	before := len(r.faults)
 	if s.text == "" {
-		r.add(s.at, "", "an empty template in "+list, "write a template such as "+strconv.Quote("{app}:{env}:product:{id}")+", or remove it")
+		r.addFault(s.at, "", "an empty template in "+list, "write a template such as "+strconv.Quote("{app}:{env}:product:{id}")+", or remove it")
 		return w, false
 	}
 	if !r.plainText(s) {
@@ -189,7 +189,7 @@ func (r *templateReader) template(s scalar, list string) (w writtenTemplate, ok 
 	segments, errs := parseTemplate(s.text)
 	for _, err := range errs {
 		r.of.unclear = true
-		r.add(s.at, err.text, err.problem, err.cure)
+		r.addFault(s.at, err.text, err.problem, err.cure)
 	}
 	bound := map[string]binding{}
 	for _, segment := range segments {
@@ -216,7 +216,7 @@ func (r *templateReader) template(s scalar, list string) (w writtenTemplate, ok 
 // checkLiteral checks a literal piece of a template.
 func (r *templateReader) checkLiteral(s scalar, text, list string) {
 	if hasControl(text) {
-		r.add(s.at, s.text, "a template with a line break or another control character", "write it in one line, in double quotes")
+		r.addFault(s.at, s.text, "a template with a line break or another control character", "write it in one line, in double quotes")
 	}
 	switch {
 	case list == "patterns":
@@ -224,18 +224,18 @@ func (r *templateReader) checkLiteral(s scalar, text, list string) {
 			r.addGlob(s, err)
 		}
 	case list == "keys" && strings.Contains(text, "*"):
-		r.add(s.at, s.text, "* has no meaning in an exact key", "did you mean patterns?")
+		r.addFault(s.at, s.text, "* has no meaning in an exact key", "did you mean patterns?")
 	case list != "as" && strings.Contains(text, "*"):
-		r.add(s.at, s.text, "* has no meaning in "+list+", which name one key each", "did you mean patterns?")
+		r.addFault(s.at, s.text, "* has no meaning in "+list+", which name one key each", "did you mean patterns?")
 	}
 }
 
 func (r *templateReader) addGlob(s scalar, err error) {
 	if errors.Is(err, protocol.ErrGlobClass) {
-		r.add(s.at, s.text, err.Error(), `write \\[ in double quotes for a literal [, or ? for any one character`)
+		r.addFault(s.at, s.text, err.Error(), `write \\[ in double quotes for a literal [, or ? for any one character`)
 		return
 	}
-	r.add(s.at, s.text, "a backslash with no character behind it", `write \\\\ in double quotes for a literal backslash`)
+	r.addFault(s.at, s.text, "a backslash with no character behind it", `write \\\\ in double quotes for a literal backslash`)
 }
 
 // bind returns the meaning of a name in a template.
@@ -275,7 +275,7 @@ func (r *templateReader) eachSlot(name string, values []string) int {
 func (r *templateReader) unknownName(s scalar, name string) {
 	if shared := r.of.globals.params[name]; shared != nil {
 		shared.used = true
-		r.add(s.at, "{"+name+"}", "the entity "+r.of.entity.name+" does not name this param", "add "+name+" to the params of "+r.of.entity.name)
+		r.addFault(s.at, "{"+name+"}", "the entity "+r.of.entity.name+" does not name this param", "add "+name+" to the params of "+r.of.entity.name)
 		return
 	}
 	known := r.knownNames()
@@ -288,7 +288,7 @@ func (r *templateReader) unknownName(s scalar, name string) {
 			d.used = true
 		}
 	}
-	r.add(s.at, "{"+name+"}", "unknown name",
+	r.addFault(s.at, "{"+name+"}", "unknown name",
 		near.Ask(like, "add "+name+" to the params of "+r.of.entity.name+"; known here: "+quoteList(known)))
 }
 
@@ -312,7 +312,7 @@ func (r *templateReader) checkSize(w writtenTemplate) {
 	for _, n := range w.template.slots {
 		s := r.of.entity.slots[n]
 		if w.list == "patterns" && slices.Contains(s.fallback, "") {
-			r.add(w.at, "{"+s.name+"}", "a default with an empty value in a pattern", "remove the empty value, or the default")
+			r.addFault(w.at, "{"+s.name+"}", "a default with an empty value in a pattern", "remove the empty value, or the default")
 		}
 		if s.each == nil {
 			total = product(total, max(1, len(s.fallback)), r.of.all.limits.KeysPerRow)
@@ -320,11 +320,11 @@ func (r *templateReader) checkSize(w writtenTemplate) {
 		}
 		total = product(total, len(s.each), r.of.all.limits.KeysPerRow)
 		if w.list == "patterns" && slices.Contains(s.each, "") {
-			r.add(w.at, "{"+s.name+"}", "an enumeration with an empty value in a pattern", "remove the empty value, or use another enumeration here")
+			r.addFault(w.at, "{"+s.name+"}", "an enumeration with an empty value in a pattern", "remove the empty value, or use another enumeration here")
 		}
 	}
 	if total > r.of.all.limits.KeysPerRow {
-		r.add(w.at, w.text, "the enumerations and defaults make more than "+strconv.Itoa(r.of.all.limits.KeysPerRow)+" keys of one row (limits.keys_per_row)",
+		r.addFault(w.at, w.text, "the enumerations and defaults make more than "+strconv.Itoa(r.of.all.limits.KeysPerRow)+" keys of one row (limits.keys_per_row)",
 			"enumerate less, or use a pattern or an index set")
 	}
 	if w.list != "patterns" {
@@ -342,7 +342,7 @@ func (r *templateReader) checkSize(w writtenTemplate) {
 		longest += len(slices.MaxFunc(each, func(a, b string) int { return len(a) - len(b) }))
 	}
 	if longest < r.of.all.limits.PatternPrefix {
-		r.add(w.at, w.text, "at most "+strconv.Itoa(longest)+" bytes of literal text before the first wildcard, and limits.pattern_prefix is "+strconv.Itoa(r.of.all.limits.PatternPrefix),
+		r.addFault(w.at, w.text, "at most "+strconv.Itoa(longest)+" bytes of literal text before the first wildcard, and limits.pattern_prefix is "+strconv.Itoa(r.of.all.limits.PatternPrefix),
 			"start the pattern with more literal text")
 	}
 }

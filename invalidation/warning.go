@@ -61,7 +61,7 @@ func (a *adviser) warnLookup(w writtenLookup, users []string) {
 	case w.lookup.Always:
 		give = "the old values"
 	}
-	a.add(w.at, w.text, "looked up after the commit for "+quoteList(users)+": what was moved or deleted is not found any more",
+	a.addFault(w.at, w.text, "looked up after the commit for "+quoteList(users)+": what was moved or deleted is not found any more",
 		"on moves and deletes let the row give "+give)
 }
 
@@ -69,7 +69,7 @@ func (a *adviser) warnLookup(w writtenLookup, users []string) {
 func (a *adviser) warnQuestionMark(w writtenLookup) {
 	tokens := sqltext.Tokens(w.lookup.SQL)
 	if i := slices.Index(tokens, "?"); i < 1 || i+1 == len(tokens) || tokens[i-1] != "(" || tokens[i+1] != ")" {
-		a.add(w.at, w.text, "the ? of its lookup is not in parentheses, and stands for a list: what several rows of a batch ask becomes ?,?", "write IN (?)")
+		a.addFault(w.at, w.text, "the ? of its lookup is not in parentheses, and stands for a list: what several rows of a batch ask becomes ?,?", "write IN (?)")
 	}
 }
 
@@ -82,7 +82,7 @@ func (a *adviser) warnList(w writtenLookup) {
 			if word == "GROUP_CONCAT" {
 				problem += ", which the server cuts at group_concat_max_len"
 			}
-			a.add(w.at, w.text, problem, cureList)
+			a.addFault(w.at, w.text, problem, cureList)
 			return
 		}
 	}
@@ -101,7 +101,7 @@ func (a *adviser) warnCaptures(param string, users []string) {
 	}
 	for _, entity := range users {
 		if part, captured := first[entity]; captured && !given[entity] {
-			a.add(part.at, part.table.text, "no capture of "+entity+" gives "+param+", which is looked up after the commit: of what was moved or deleted nothing is found",
+			a.addFault(part.at, part.table.text, "no capture of "+entity+" gives "+param+", which is looked up after the commit: of what was moved or deleted nothing is found",
 				"capture the table that has it as well, with params: {"+param+": ...}")
 		}
 	}
@@ -115,7 +115,7 @@ func (a *adviser) warnKinds(w writtenLookup, users []*entityCompiler, kind func(
 	}
 	for _, e := range users[1:] {
 		if kind(e) != kind(users[0]) {
-			a.add(w.at, w.text, "its lookup is asked by the id of "+users[0].entity.name+" and by that of "+e.entity.name+", and nothing says that these are ids of the same thing",
+			a.addFault(w.at, w.text, "its lookup is asked by the id of "+users[0].entity.name+" and by that of "+e.entity.name+", and nothing says that these are ids of the same thing",
 				"give the one for which it is wrong a lookup of its own: lookups: {"+w.text+": ...} in the entity")
 			return
 		}
@@ -193,16 +193,16 @@ func comingTo(all []*entityCompiler, from map[*entityCompiler][]*entityCompiler)
 func (a *adviser) warnTemplate(e *entityCompiler, w writtenTemplate) {
 	if w.list == "patterns" {
 		if !w.template.wild {
-			a.add(w.at, w.text, "a pattern without a wildcard scans all keys for one", "move it to keys")
+			a.addFault(w.at, w.text, "a pattern without a wildcard scans all keys for one", "move it to keys")
 		} else {
-			a.add(w.at, w.text, "a pattern is found by scanning all keys, some time after the row",
+			a.addFault(w.at, w.text, "a pattern is found by scanning all keys, some time after the row",
 				"if its keys can be counted, list them under keys with each; otherwise let their writer keep an index set of them, and list it under sets")
 			a.warnPrefix(e, w)
 		}
 	}
 	a.warnPrivate(w)
 	if strings.TrimLeft(w.text, curlyQuotes) != w.text {
-		a.add(w.at, w.text, "begins with a curly quote, which is part of the name", "write straight quotes")
+		a.addFault(w.at, w.text, "begins with a curly quote, which is part of the name", "write straight quotes")
 	}
 	for _, s := range w.segments {
 		for rest := s.text; s.name == ""; {
@@ -212,7 +212,7 @@ func (a *adviser) warnTemplate(e *entityCompiler, w writtenTemplate) {
 				break
 			}
 			if rest = after; a.isKnown(e, name) {
-				a.add(w.at, w.text, "{{"+name+"}} is the literal text {"+name+"}, not the variable", "write {"+name+"}, or {{{"+name+"}}} for the value in braces")
+				a.addFault(w.at, w.text, "{{"+name+"}} is the literal text {"+name+"}, not the variable", "write {"+name+"}, or {{{"+name+"}}} for the value in braces")
 			}
 		}
 	}
@@ -232,7 +232,7 @@ func (a *adviser) warnPrefix(e *entityCompiler, w writtenTemplate) {
 		least += size
 	}
 	if least < a.all.limits.PatternPrefix {
-		a.add(w.at, w.text, "with short values it has "+strconv.Itoa(least)+" bytes of literal text before its first wildcard, and limits.pattern_prefix is "+
+		a.addFault(w.at, w.text, "with short values it has "+strconv.Itoa(least)+" bytes of literal text before its first wildcard, and limits.pattern_prefix is "+
 			strconv.Itoa(a.all.limits.PatternPrefix)+": such rows are dead-lettered", "start the pattern with more literal text")
 	}
 }
@@ -255,7 +255,7 @@ func (a *adviser) warnPrivate(w writtenTemplate) {
 	}
 	for _, p := range private {
 		if strings.HasPrefix(start, p.prefix) || rest && start != "" && strings.HasPrefix(p.prefix, start) {
-			a.add(w.at, w.text, "names that begin with "+p.prefix+" are unstale's own: "+p.what, "use names that begin with something else")
+			a.addFault(w.at, w.text, "names that begin with "+p.prefix+" are unstale's own: "+p.what, "use names that begin with something else")
 		}
 	}
 }
@@ -268,7 +268,7 @@ func (a *adviser) isKnown(e *entityCompiler, name string) bool {
 func (a *adviser) warnDelays(e *entityCompiler) {
 	for _, s := range e.part.repeat {
 		if d, err := time.ParseDuration(s.text); err == nil && d <= e.entity.hold {
-			a.add(s.at, s.text, "repeat within hold ("+e.entity.hold.String()+"): nobody can fill before it", "repeat later than hold, or remove it")
+			a.addFault(s.at, s.text, "repeat within hold ("+e.entity.hold.String()+"): nobody can fill before it", "repeat later than hold, or remove it")
 		}
 	}
 }

@@ -28,7 +28,7 @@ func (a *adviser) warnNames() {
 	for _, e := range a.all.order {
 		name := e.part.name
 		if other := first[strings.ToLower(name.text)]; other != "" {
-			a.add(name.at, name.text, "the entity differs from "+other+" only in upper and lower case", "rename one of the two")
+			a.addFault(name.at, name.text, "the entity differs from "+other+" only in upper and lower case", "rename one of the two")
 		}
 		first[strings.ToLower(name.text)] = name.text
 		for _, w := range e.written {
@@ -88,16 +88,16 @@ func (a *adviser) warnLiteral(t namedText) {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune(allowed, r)
 	})
 	if strings.ContainsFunc(literal, func(r rune) bool { return r >= 'A' && r <= 'Z' }) {
-		a.add(t.at, t.text, "a name with upper case: a reader that writes it in lower case uses another key", "write it in lower case")
+		a.addFault(t.at, t.text, "a name with upper case: a reader that writes it in lower case uses another key", "write it in lower case")
 	}
 	switch {
 	case strings.HasSuffix(last, " "):
-		a.add(t.at, t.text, "a name that ends with a space", "remove the space")
+		a.addFault(t.at, t.text, "a name that ends with a space", "remove the space")
 	case other >= 0:
-		a.add(t.at, t.text, "a name with the character "+strconv.Quote(string([]rune(literal[other:])[0])), "use a to z, 0 to 9 and any of "+separators)
+		a.addFault(t.at, t.text, "a name with the character "+strconv.Quote(string([]rune(literal[other:])[0])), "use a to z, 0 to 9 and any of "+separators)
 	}
 	if size > advisedBytes {
-		a.add(t.at, t.text, strconv.Itoa(size)+" bytes of literal text, which each key repeats", "use at most "+strconv.Itoa(advisedBytes))
+		a.addFault(t.at, t.text, strconv.Itoa(size)+" bytes of literal text, which each key repeats", "use at most "+strconv.Itoa(advisedBytes))
 	}
 }
 
@@ -106,7 +106,7 @@ func (a *adviser) warnAdjacent(w writtenTemplate) {
 	parts := w.template.parts
 	for i := 1; i < len(parts); i++ {
 		if parts[i-1].slot != noSlot && parts[i].slot != noSlot {
-			a.add(w.at, w.text, "two names without a separator: 1 and 23 make the same text as 12 and 3", "write a separator between them, such as {a}:{b}")
+			a.addFault(w.at, w.text, "two names without a separator: 1 and 23 make the same text as 12 and 3", "write a separator between them, such as {a}:{b}")
 			return
 		}
 	}
@@ -131,7 +131,7 @@ func (a *adviser) warnForeign(all []namedText) {
 	}
 	for i, t := range all {
 		if (t.list == "keys" || t.list == "patterns") && !strings.HasPrefix(prefixes[i], most) {
-			a.add(t.at, t.text, "does not begin with "+most+", as "+strconv.Itoa(uses[most].count)+" of "+strconv.Itoa(total)+" keys and patterns of the map do", "begin it with "+most)
+			a.addFault(t.at, t.text, "does not begin with "+most+", as "+strconv.Itoa(uses[most].count)+" of "+strconv.Itoa(total)+" keys and patterns of the map do", "begin it with "+most)
 		}
 	}
 }
@@ -190,7 +190,7 @@ func (a *adviser) warnOrder(g *nameGrammar, t namedText) {
 		if n < len(parts) {
 			is = parts[n].text()
 		}
-		a.add(t.at, t.text, fmt.Sprintf("part %d of the name is %s, where the grammar of names has %s", n+1, is, wanted), "order the parts as in "+g.text)
+		a.addFault(t.at, t.text, fmt.Sprintf("part %d of the name is %s, where the grammar of names has %s", n+1, is, wanted), "order the parts as in "+g.text)
 	}
 	for n, fixed := range g.fixed {
 		if n >= len(parts) || parts[n].text() != fixed {

@@ -14,10 +14,10 @@ func TestDurations(t *testing.T) {
 	}
 	var d durations
 	for _, took := range []time.Duration{0, time.Millisecond, time.Millisecond + 1, bounds[8], bounds[9], bounds[9] + 1} {
-		d.add(took)
+		d.observe(took)
 	}
 	want := Durations{Count: 6, Sum: 2*time.Millisecond + 1 + bounds[8] + 2*bounds[9] + 1, Below: [10]uint64{2, 3, 3, 3, 3, 3, 3, 3, 4, 5}}
-	if got := d.read(); got != want {
+	if got := d.snapshot(); got != want {
 		t.Errorf("%+v, wanted %+v", got, want)
 	}
 }

@@ -38,7 +38,7 @@ func (l *Locker) hold(ctx context.Context, c locking.Claim) (*Held, error) {
 	h := &Held{locker: l, claim: c, over: make(chan struct{})}
 	h.lease.until.Store(int64(c.Asked + l.config.TTL - l.config.Margin))
 	h.ctx, h.lose = context.WithCancelCause(context.WithoutCancel(ctx))
-	if !l.add(h) {
+	if !l.register(h) {
 		l.drop(c)
 		return nil, ErrClosed
 	}

@@ -71,10 +71,10 @@ func (l *Locker) launch(f func()) bool {
 	return true
 }
 
-// add registers a lock for Close, which ends its context. The lock is extended only later: many
-// locks are released before, and then cost neither a goroutine nor a timer. It returns false after
-// Close.
-func (l *Locker) add(h *Held) bool {
+// register registers a lock for Close, which ends its context. The lock is extended only later:
+// many locks are released before, and then cost neither a goroutine nor a timer. It returns false
+// after Close.
+func (l *Locker) register(h *Held) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {

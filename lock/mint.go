@@ -102,7 +102,7 @@ func (m *mint) close() error {
 // statement that writes the token later. If the server does not answer other statements either,
 // write returns: the lock must not wait for an unreachable server.
 func (m *mint) write(caller context.Context, c locking.Claim) (err error) {
-	defer func(began time.Duration) { m.took.add(locking.Now() - began) }(locking.Now())
+	defer func(began time.Duration) { m.took.observe(locking.Now() - began) }(locking.Now())
 	limited, cancel := context.WithTimeout(context.Background(), m.wait+mintGrace)
 	defer cancel()
 	ctx, give := context.WithCancelCause(limited)

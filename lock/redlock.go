@@ -479,14 +479,14 @@ func (s *redlockService) ask(ctx context.Context, p poll) *count {
 	for range p.where {
 		select {
 		case r := <-replies:
-			c.add(r)
+			c.tally(r)
 		case <-ctx.Done():
 			if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 				c.cause = context.Cause(ctx)
 				return c
 			}
 			for _, n := range c.missing(p.where) { // they had the same time
-				c.add(s.reply(n, false, locking.Answer{}, context.Cause(ctx)))
+				c.tally(s.reply(n, false, locking.Answer{}, context.Cause(ctx)))
 			}
 			return c
 		}
@@ -521,7 +521,7 @@ func (s *redlockService) markSilent(r reply) {
 	s.silent[r.from] = r.err != nil && !errors.Is(r.err, errTwin)
 }
 
-func (c *count) add(r reply) {
+func (c *count) tally(r reply) {
 	c.replies = append(c.replies, r)
 	switch {
 	case r.err != nil:

@@ -55,7 +55,7 @@ type durations struct {
 	spans [11]atomic.Uint64 // each without those below; the last one is above all bounds
 }
 
-func (d *durations) add(took time.Duration) {
+func (d *durations) observe(took time.Duration) {
 	i := 0
 	for i < len(d.spans)-1 && took > time.Millisecond<<(2*i) {
 		i++
@@ -64,7 +64,7 @@ func (d *durations) add(took time.Duration) {
 	d.sum.Add(int64(max(took, 0)))
 }
 
-func (d *durations) read() (r Durations) {
+func (d *durations) snapshot() (r Durations) {
 	r.Sum = time.Duration(d.sum.Load())
 	for i := range d.spans {
 		r.Count += d.spans[i].Load()
@@ -89,7 +89,7 @@ func (c *counts) answered(held *Held, err error, began time.Time) {
 	case err == nil:
 		c.acquired.Add(1)
 		held.use.since = time.Now()
-		c.wait.add(held.use.since.Sub(began))
+		c.wait.observe(held.use.since.Sub(began))
 		c.holding.Add(1)
 		if !held.use.state.CompareAndSwap(unused, used) { // it is lost already
 			c.over(held)
@@ -112,7 +112,7 @@ func (c *counts) ended(held *Held) {
 
 func (c *counts) over(held *Held) {
 	c.holding.Add(-1)
-	c.hold.add(time.Since(held.use.since))
+	c.hold.observe(time.Since(held.use.since))
 	if errors.Is(held.cause(), ErrLost) {
 		c.lost.Add(1)
 	}
@@ -150,6 +150,6 @@ func (l *Locker) Statistics() Statistics {
 	return Statistics{
 		Acquired: c.acquired.Load(), Held: c.held.Load(), GuardOpen: c.guardOpen.Load(), Failed: c.failed.Load(),
 		Retries: c.retries.Load(), Lost: c.lost.Load(), Overruns: c.overruns.Load(), Holding: int(c.holding.Load()), Unconfirmed: c.unconfirms.Load(),
-		Wait: c.wait.read(), Hold: c.hold.read(), Mint: c.mint.read(),
+		Wait: c.wait.snapshot(), Hold: c.hold.snapshot(), Mint: c.mint.snapshot(),
 	}
 }

@@ -5,16 +5,21 @@
 //
 // but without the lock that [Up] and [Down] take.
 //
-// Every migration is one idempotent DDL statement, because MySQL commits around DDL: a run that was
-// cut off is repaired by running it again. Replicas that start together run one at a time (see
+// The first file, the baseline, creates all tables, and its comments describe them: what a row means,
+// who writes it, and who deletes it. It has the number of the last of the steps before it, so a
+// database with that number has nothing to do. A database with a lower one is refused: [schema.Steps]
+// has its steps. The goose command does not refuse it, so look at the version first.
+//
+// Every later migration is one idempotent DDL statement, because MySQL commits around DDL: a run that
+// was cut off is repaired by running it again. Replicas that start together run one at a time (see
 // [Up]).
 //
 // # Compatibility
 //
 // A schema declares the oldest code that may run on it: the highest value of the column oldest in
 // cache_outbox_version. Code runs on a newer schema if its own [schema.Version] is at least that.
-// Each file from 21 on declares the number in a line of its head comment. The line also describes
-// the effect on the previous binary:
+// Each file declares the number in a line of its head comment. The line also describes the effect on
+// the previous binary:
 //
 //	-- Oldest code: 21. The previous binary never reads the column, and leaves it NULL.
 //
@@ -36,6 +41,7 @@
 //	-- Ten million rows: 15 s, 680,000 rows/s (MySQL 9.7.4, two cores).
 //
 // Tests compare the lines with the declaration in the schema and with the server, and the tables
-// before and after each file. With a new file, also raise [schema.Version], add its indexes to [schema.Indexes], and name
-// it in docs/tutorial.md.
+// before and after each file. With a new file, also raise [schema.Version], add its indexes to
+// [schema.Indexes], and name it in docs/tutorial.md. The baseline stays as it is: testdata has what
+// the steps before it left.
 package migrations

@@ -6,6 +6,8 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"io/fs"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -28,12 +30,14 @@ var ErrSchema = schema.Err
 // Provider returns goose's provider over the embedded files, for reading. [Up] and [Down] change
 // the schema under a lock between processes, which the methods of the provider do not take. It does
 // not close db.
-func Provider(db *sql.DB) (*goose.Provider, error) {
+func Provider(db *sql.DB) (*goose.Provider, error) { return newStepper(nil).provider(db) }
+
+func (s *stepper) provider(db *sql.DB) (*goose.Provider, error) {
 	store, err := database.NewStore(database.DialectMySQL, VersionTable)
 	if err != nil {
 		return nil, fmt.Errorf("read migrations: %w", err)
 	}
-	p, err := goose.NewProvider(goose.DialectCustom, db, files,
+	p, err := goose.NewProvider(goose.DialectCustom, db, s.files,
 		goose.WithStore(versionStore{store.(database.StoreExtender)}), // goose's own stores are
 		goose.WithDisableGlobalRegistry(true),
 	)
@@ -66,14 +70,19 @@ func (versionStore) CreateVersionTable(ctx context.Context, db database.DBTxConn
 // that is refused a lock (1205) for two minutes, or until ctx ends.
 //
 // Up applies nothing to a newer schema. The error then wraps [ErrSchema], unless the schema
-// declares that this code may run on it.
+// declares that this code may run on it. Up applies nothing to a schema that is older than the first
+// file, and not empty: the error wraps [ErrSchema], and has the commands to migrate it.
 func Up(ctx context.Context, db *sql.DB, options ...Option) (done []*goose.MigrationResult, err error) {
-	p, err := Provider(db)
+	steps := newStepper(options)
+	p, err := steps.provider(db)
 	if err != nil {
 		return nil, err
 	}
-	err = inTurn(ctx, db, options, func(steps *stepper) error {
-		if newer, err := isNewer(ctx, db); newer || err != nil {
+	err = steps.inTurn(ctx, db, func() error {
+		if err := schema.RefuseOlder(ctx, db); err != nil {
+			return err
+		}
+		if newer, err := isNewer(ctx, db, p); newer || err != nil {
 			return err
 		}
 		for {
@@ -98,11 +107,17 @@ func Up(ctx context.Context, db *sql.DB, options ...Option) (done []*goose.Migra
 	return done, nil
 }
 
-// isNewer reports whether the schema is newer than the embedded files. It returns an error if that
-// schema does not let this code run.
-func isNewer(ctx context.Context, db *sql.DB) (bool, error) {
+// lastFile returns the file with the highest version.
+func lastFile(p *goose.Provider) *goose.Source {
+	sources := p.ListSources()
+	return sources[len(sources)-1]
+}
+
+// isNewer reports whether the schema is newer than the files. It returns an error if that schema
+// does not let this code run.
+func isNewer(ctx context.Context, db *sql.DB, p *goose.Provider) (bool, error) {
 	have, err := schema.Read(ctx, db)
-	if err != nil || have <= schema.Version {
+	if err != nil || have <= lastFile(p).Version {
 		return false, err
 	}
 	return true, schema.Check(ctx, db)
@@ -110,8 +125,7 @@ func isNewer(ctx context.Context, db *sql.DB) (bool, error) {
 
 // interrupted adds how far the steps have come to an error.
 func interrupted(p *goose.Provider, done []*goose.MigrationResult, err error) error {
-	sources := p.ListSources()
-	last := sources[len(sources)-1]
+	last := lastFile(p)
 	switch n := len(done); {
 	case n == 0:
 		return fmt.Errorf("interrupted before the first step; run it again: %w", err)
@@ -137,35 +151,41 @@ func refuseCaptured(ctx context.Context, db *sql.DB) error {
 	return err
 }
 
-// Down takes back the last migration and returns it, or nil if none is applied. Unless force is
-// set, a table with rows stays: the error wraps [ErrRows]. While a trigger that the account sees
-// names the outbox, nothing is taken back, forced or not: the error wraps [ErrCaptured]. A newer
-// schema stays, even if this code may run on it: the error wraps [ErrSchema]. Down waits for a lock
-// as [Up] does, and looks for rows before each try.
+// Down takes back the last migration and returns it, or nil if none is applied. The first file has
+// all tables, so its step back leaves none. Unless force is set, tables with rows stay, and with them
+// all tables of the step: the error wraps [ErrRows] and lists them. While a trigger that the account
+// sees names the outbox, nothing is taken back, forced or not: the error wraps [ErrCaptured]. A newer
+// schema stays, even if this code may run on it, and so does one that is older than the first file:
+// the error wraps [ErrSchema]. Down waits for a lock as [Up] does, and looks for rows before each
+// try.
 func Down(ctx context.Context, db *sql.DB, force bool, options ...Option) (*goose.MigrationResult, error) {
-	p, err := Provider(db)
+	steps := newStepper(options)
+	p, err := steps.provider(db)
 	if err != nil {
 		return nil, err
 	}
 	var done *goose.MigrationResult
-	err = inTurn(ctx, db, options, func(steps *stepper) error {
+	err = steps.inTurn(ctx, db, func() error {
 		have, err := schema.Read(ctx, db)
 		if err != nil || have == 0 {
 			return err
 		}
-		if have > schema.Version {
-			return fmt.Errorf("%w: it has version %d, and this binary has the steps up to %d; take it back with the newer binary", ErrSchema, have, schema.Version)
+		if last := lastFile(p).Version; have > last {
+			return fmt.Errorf("%w: it has version %d, and this binary has the steps up to %d; take it back with the newer binary", ErrSchema, have, last)
+		}
+		if err := schema.RefuseOlder(ctx, db); err != nil {
+			return err
 		}
 		if err := refuseCaptured(ctx, db); err != nil {
 			return err
 		}
 		done, err = steps.step(ctx, func(ctx context.Context) (*goose.MigrationResult, error) {
 			if !force {
-				if err := refuseRows(ctx, db, p, have); err != nil {
+				if err := steps.refuseRows(ctx, db, p, have); err != nil {
 					return nil, err
 				}
 			}
-			return p.Down(ctx)
+			return p.ApplyVersion(ctx, have, false) // Down fails at versions of the steps before the baseline
 		})
 		return err
 	})
@@ -175,36 +195,55 @@ func Down(ctx context.Context, db *sql.DB, force bool, options ...Option) (*goos
 	return done, nil
 }
 
-// own are the tables whose rows can be dropped without loss: the sweep lock, the position of a scan
-// and the worker status, which workers rewrite, and the ID of the outbox, which the migration
-// replaces.
-var own = []string{"cache_outbox_sweeper", "cache_outbox_source", "cache_outbox_workers"}
+// own are the tables whose rows can be dropped without loss: the sweep lock, the position of a scan,
+// the worker status and the summaries of the journal, which workers rewrite, and the ID of the
+// outbox, which the migration replaces.
+var own = []string{"cache_outbox_sweeper", "cache_outbox_summaries", "cache_outbox_source", "cache_outbox_workers"}
 
-// refuseRows finds the table of a migration by its file's name: 00002_delayed.sql makes
-// cache_outbox_delayed. One that makes no table takes no row with it.
-func refuseRows(ctx context.Context, db *sql.DB, p *goose.Provider, version int64) error {
+// dropped matches the tables that a step back drops.
+var dropped = regexp.MustCompile(`DROP TABLE IF EXISTS ([^;]+);`)
+
+// refuseRows returns an error for each table with rows that the step back of a version drops.
+func (s *stepper) refuseRows(ctx context.Context, db *sql.DB, p *goose.Provider, version int64) error {
+	var all []error
 	for _, source := range p.ListSources() {
 		if source.Version != version {
 			continue
 		}
-		_, noun, _ := strings.Cut(strings.TrimSuffix(source.Path, ".sql"), "_")
-		table := strings.TrimSuffix("cache_outbox_"+noun, "_outbox")
-		if slices.Contains(own, table) {
-			return nil
+		text, err := fs.ReadFile(s.files, source.Path)
+		if err != nil {
+			return fmt.Errorf("read %s: %w", source.Path, err)
 		}
-		var made, found bool
-		if err := db.QueryRowContext(ctx, tableSQL, table).Scan(&made); err != nil || !made {
-			return err
-		}
-		// Contract: no lock, one row.
-		if err := db.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM "+table+")").Scan(&found); err != nil {
-			return fmt.Errorf("look for rows in %s: %w", table, err)
-		}
-		if found {
-			return fmt.Errorf("table %s %w; %s", table, ErrRows, whatToDo(table))
+		_, down, _ := strings.Cut(string(text), "-- +goose Down")
+		for _, list := range dropped.FindAllStringSubmatch(down, -1) {
+			for table := range strings.SplitSeq(list[1], ",") {
+				if table = strings.TrimSpace(table); slices.Contains(own, table) {
+					continue
+				}
+				found, err := hasRows(ctx, db, table)
+				if err != nil {
+					return err
+				}
+				if found {
+					all = append(all, fmt.Errorf("table %s %w; %s", table, ErrRows, whatToDo(table)))
+				}
+			}
 		}
 	}
-	return nil
+	return errors.Join(all...)
+}
+
+// hasRows reports whether a table has rows. A table that does not exist has none.
+func hasRows(ctx context.Context, db *sql.DB, table string) (found bool, err error) {
+	var made bool
+	if err := db.QueryRowContext(ctx, tableSQL, table).Scan(&made); err != nil || !made {
+		return false, err
+	}
+	// Contract: no lock, one row.
+	if err := db.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM "+table+")").Scan(&found); err != nil {
+		return false, fmt.Errorf("look for rows in %s: %w", table, err)
+	}
+	return found, nil
 }
 
 // whatToDo returns the fix for a table that has rows. Workers empty some of the tables only.

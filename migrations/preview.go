@@ -15,7 +15,7 @@ type Preview struct {
 	Version   int64  `json:"version"`
 	File      string `json:"file"`
 	Table     string `json:"table"`     // that an ALTER changes; empty: it only creates tables
-	Algorithm string `json:"algorithm"` // of the ALTER on MySQL: INSTANT or INPLACE
+	Algorithm string `json:"algorithm"` // of the ALTER on MySQL: INSTANT, INPLACE or COPY
 	Measured  string `json:"measured"`  // time of the ALTER with ten million rows in the table
 	SQL       string `json:"sql"`
 }
@@ -31,11 +31,11 @@ func Previews(ctx context.Context, db *sql.DB) (list []Preview, err error) {
 		if s.State != goose.StatePending {
 			continue
 		}
-		p, err := preview(s.Source)
+		text, err := files.ReadFile(s.Source.Path)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("read %s: %w", s.Source.Path, err)
 		}
-		list = append(list, p)
+		list = append(list, preview(s.Source, string(text)))
 	}
 	return list, err
 }
@@ -45,13 +45,9 @@ var (
 	measuredLine = regexp.MustCompile(`(?m)^-- Ten million rows: (.+)\.$`)
 )
 
-// preview reads an embedded file.
-func preview(source *goose.Source) (Preview, error) {
-	text, err := files.ReadFile(source.Path)
-	if err != nil {
-		return Preview{}, fmt.Errorf("read %s: %w", source.Path, err)
-	}
-	head, up, _ := strings.Cut(string(text), "-- +goose Up\n")
+// preview reads the text of a file.
+func preview(source *goose.Source, text string) Preview {
+	head, up, _ := strings.Cut(text, "-- +goose Up\n")
 	up, _, _ = strings.Cut(up, "-- +goose Down")
 	p := Preview{Version: source.Version, File: source.Path, SQL: strings.TrimSpace(up)}
 	if m := altersLine.FindStringSubmatch(head); m != nil {
@@ -60,7 +56,7 @@ func preview(source *goose.Source) (Preview, error) {
 	if m := measuredLine.FindStringSubmatch(head); m != nil {
 		p.Measured = m[1]
 	}
-	return p, nil
+	return p
 }
 
 // Locks describes the locks of the migration on tables that exist.

@@ -3,6 +3,7 @@ package migrations
 import (
 	"context"
 	"errors"
+	"io/fs"
 
 	"github.com/pressly/goose/v3"
 
@@ -21,12 +22,13 @@ const stepTries = 3
 
 // A stepper takes steps.
 type stepper struct {
-	say  func(string)
-	turn *schema.Turn
+	say   func(string)
+	files fs.FS // embedded, except in tests
+	turn  *schema.Turn
 }
 
 func newStepper(options []Option) *stepper {
-	s := &stepper{say: func(string) {}}
+	s := &stepper{say: func(string) {}, files: files}
 	for _, o := range options {
 		o(s)
 	}

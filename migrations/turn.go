@@ -8,19 +8,18 @@ import (
 	"github.com/unstale/unstale/internal/schema"
 )
 
-// inTurn runs fn while no other process migrates.
+// inTurn runs fn while no other process migrates. fn may take steps.
 //
 // The lock is not given to goose as a locker: goose looks for pending migrations, and creates its
 // version table, before it locks. Replicas that start together would then stop with "missing zero
 // version migration".
-func inTurn(ctx context.Context, db *sql.DB, options []Option, fn func(*stepper) error) error {
-	s := newStepper(options)
+func (s *stepper) inTurn(ctx context.Context, db *sql.DB, fn func() error) error {
 	return schema.InTurn(ctx, db, "migrate", s.say, func(turn *schema.Turn) error {
 		s.turn = turn
 		if err := repairVersionTable(ctx, db); err != nil {
 			return err
 		}
-		return fn(s)
+		return fn()
 	})
 }
 

@@ -33,13 +33,17 @@ func Versions(ctx context.Context, db *sql.DB) (have, known int64, err error) {
 }
 
 // Status lists the embedded files and which are applied. It changes nothing: goose would create a
-// missing version table, or fail without the privilege to read it.
+// missing version table, or fail without the privilege to read it. Its error wraps [ErrSchema] if
+// the schema is older than the first file, and not empty.
 func Status(ctx context.Context, db *sql.DB) (list []*goose.MigrationStatus, err error) {
 	p, err := Provider(db)
 	if err != nil {
 		return nil, err
 	}
 	have, err := schema.Read(ctx, db)
+	if err == nil {
+		err = schema.RefuseOlder(ctx, db)
+	}
 	switch {
 	case err != nil:
 	case have == 0:

@@ -74,12 +74,12 @@ func (t Token) Join(other Token) (Token, error) {
 		return newer, nil
 	}
 	joined := Token{source: newer.source, made: newer.made, many: older.many || newer.many}
-	joined.add(slices.Concat(older.runs, newer.runs)...)
+	joined.addRuns(slices.Concat(older.runs, newer.runs)...)
 	return joined, nil
 }
 
-// add adds runs.
-func (t *Token) add(runs ...run) {
+// addRuns adds runs.
+func (t *Token) addRuns(runs ...run) {
 	if !t.many {
 		t.runs = joinRuns(slices.Concat(t.runs, runs))
 	}
@@ -198,7 +198,7 @@ func parseToken(text string) (t Token, err error) {
 	if err != nil {
 		return t, err
 	}
-	if t.add(runs...); t.many {
+	if t.addRuns(runs...); t.many {
 		return t, fmt.Errorf("it names more than %d rows, or rows in more than %d runs", MaxTokenRows, maxTokenRuns)
 	}
 	return t, nil

@@ -93,7 +93,7 @@ func (w *Writes) inserted(result sql.Result, count int) error {
 	if first <= 0 {
 		return errors.New("the driver tells no id of the rows")
 	}
-	w.token.add(run{first: uint64(first), count: uint64(count), step: w.step})
+	w.token.addRuns(run{first: uint64(first), count: uint64(count), step: w.step})
 	return nil
 }
 

@@ -96,7 +96,7 @@ func (b *batch) expand(answers *invalidation.Answers, most budget) {
 		b.made.names, b.made.bytes = b.made.names+n.names, b.made.bytes+n.bytes
 		if c.applies() {
 			c.targets = b.merge(c.plan)
-			b.sweeps.add(c)
+			b.sweeps.addChange(c)
 		}
 		c.end = len(b.set.Targets)
 		if kept < i {
@@ -194,7 +194,7 @@ func (b *batch) listSweeps() {
 	b.sweeps = sweepList{}
 	for i := range b.changes {
 		if c := &b.changes[i]; c.applies() {
-			b.sweeps.add(c)
+			b.sweeps.addChange(c)
 		}
 	}
 }
@@ -252,8 +252,8 @@ func (b *batch) blameFailures() (gone []string) {
 // in it may be gone, and a later claim finds a row that is missing. Owned by the loop.
 type asideList struct{ ids []uint64 }
 
-// add appends rows, as many as a claim can pass over. A later claim finds the others again.
-func (a *asideList) add(ids []uint64) {
+// setAside appends rows, as many as a claim can pass over. A later claim finds the others again.
+func (a *asideList) setAside(ids []uint64) {
 	for _, id := range ids {
 		if len(a.ids) == store.MaxNamed {
 			return
@@ -275,7 +275,7 @@ func (a *asideList) remove(ids []uint64) {
 // putBack moves rows behind the others.
 func (a *asideList) putBack(ids []uint64) {
 	a.remove(ids)
-	a.add(ids)
+	a.setAside(ids)
 }
 
 // A change is one claimed row on its way: decoded, then expanded, then either applied or at fault.

@@ -16,7 +16,7 @@ import (
 )
 
 // A databaseStatus publishes in Redis which database the worker serves. Safe for concurrent use,
-// except run.
+// except publishDatabase.
 type databaseStatus struct {
 	*base
 	hashes   *keyspace.StatusHashes           // nil where the worker publishes no state

@@ -91,7 +91,7 @@ func newEngine(cfg Config, s *store.Store, redis maintenance.Redis, board *keysp
 func (e *engine) jobs() []cronJob {
 	clock, old, locks := &clockBack{base: &e.base}, expiry{&e.base}, &lockWalk{base: &e.base}
 	return []cronJob{
-		{e.cfg.GaugeSchedule, false, e.gauges.read},
+		{e.cfg.GaugeSchedule, false, e.gauges.setGauges},
 		{e.cfg.RetentionSchedule, true, old.expireJournal},
 		{summarySchedule, true, e.summaries.summarize},
 		{clockSchedule, true, clock.advanceRetries},

@@ -39,7 +39,7 @@ func NewRedis(k *keyspace.Keyspace) Redis { return k.Port() }
 var OpenMapFile = openMapFile
 
 // ReadGauges runs the cron job.
-func (w *engine) ReadGauges(ctx context.Context) { w.gauges.read(ctx) }
+func (w *engine) ReadGauges(ctx context.Context) { w.gauges.setGauges(ctx) }
 
 // Prove makes one step of the prover, which runs every half second.
 func (w *engine) Prove(ctx context.Context) {

@@ -69,7 +69,7 @@ func (t turn) failed(asked []uint64) { t.lane.aside.putBack(asked) }
 // over updates the list after a batch: heavy rows that it found are added, and rows that it asked
 // for are dropped unless it left them out.
 func (t turn) over(asked []uint64, c *store.Claim, b *batch) {
-	t.lane.aside.add(b.aside)
+	t.lane.aside.setAside(b.aside)
 	wait := c.Left
 	for _, r := range c.Rows[min(len(b.changes), len(c.Rows)):] {
 		wait = append(wait, r.ID)
@@ -131,7 +131,7 @@ func (l *lanes) heavyTurn(ctx context.Context, r *Result) error {
 	done, err := l.runner.runBatch(ctx, turn{next, true})
 	l.fair.lightUntil = time.Now().Add(time.Since(began))
 	full := r.Full || l.nextHeavy() != nil
-	r.add(done)
+	r.merge(done)
 	r.Full = full
 	return err
 }

@@ -20,7 +20,7 @@ func TestLateHistogram(t *testing.T) {
 		rows = append(rows, bound-1, bound, bound+1)
 	}
 	for _, d := range append(rows, 0, 1, time.Hour, math.MaxInt64) {
-		h.add(d)
+		h.observe(d)
 		theirs.Observe(d.Seconds())
 	}
 	registry := prometheus.NewRegistry()

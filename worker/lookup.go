@@ -141,7 +141,7 @@ func (b *batch) questions(answers *invalidation.Answers, rank, most int) *questi
 			continue
 		}
 		list = slices.DeleteFunc(list, func(n invalidation.Need) bool { return n.Lookup.Rank > rank })
-		if !q.add(i, list, most) {
+		if !q.fit(i, list, most) {
 			b.changes = b.changes[:i]
 			break
 		}
@@ -158,8 +158,8 @@ type questions struct {
 	bytes int                   // that all those ask by
 }
 
-// add reports whether there was room for what row i needs. There is for that of one row.
-func (q *questions) add(i int, list []invalidation.Need, most int) bool {
+// fit reports whether there was room for what row i needs. There is for that of one row.
+func (q *questions) fit(i int, list []invalidation.Need, most int) bool {
 	bytes := 0
 	for _, n := range list {
 		for _, v := range n.By {
@@ -246,7 +246,7 @@ func (l *lookups) ask(ctx context.Context, lookup *invalidation.Lookup, by [][]s
 		if _, asked := values[key]; !asked {
 			return l.foreign(ctx, lookup, by, id)
 		}
-		if !known.add(key, value) {
+		if !known.insert(key, value) {
 			values[key] = append(values[key], value...)
 			l.found += len(value)
 			l.bytes += size(value)
@@ -267,8 +267,8 @@ func (l *lookups) ask(ctx context.Context, lookup *invalidation.Lookup, by [][]s
 // knownRows are the rows of answers.
 type knownRows map[[2]string]struct{}
 
-// add adds a row of an answer, and reports whether it was there before.
-func (k knownRows) add(answer string, row []string) bool {
+// insert adds a row of an answer, and reports whether it was there before.
+func (k knownRows) insert(answer string, row []string) bool {
 	id := [2]string{answer, joinBy(row)}
 	_, known := k[id]
 	k[id] = struct{}{}

@@ -159,7 +159,7 @@ func (l *loop) step(ctx context.Context, next *clock) (Result, error) {
 	for next.unsure && err == nil && r.Full && ctx.Err() == nil && time.Since(now) < maintenance.Slice {
 		var more Result
 		more, err = l.pollBatch(ctx, true)
-		r.add(more)
+		r.merge(more)
 		r.Full = more.Full
 	}
 	next.likely = r.Full || r.Claimed > 1
@@ -202,7 +202,7 @@ func (l *loop) tick(ctx context.Context, now time.Time, state store.PollState, n
 			return err
 		}
 		full := r.Full || due.Full
-		r.add(due)
+		r.merge(due)
 		r.Full = full
 		if due.Full { // the next step continues with them
 			return nil
@@ -300,7 +300,7 @@ func (l *loop) drain(ctx context.Context) (Result, error) {
 			if err == nil {
 				err = l.lanes.heavyTurn(ctx, &r)
 			}
-			total.add(r)
+			total.merge(r)
 			if err != nil {
 				return total, err
 			}

@@ -39,7 +39,7 @@ type mapFile struct {
 // error of a broken map is invalidation.Faults.
 func openMapFile(path string, env func(string) (string, bool)) (*mapFile, error) {
 	f := &mapFile{path: path, env: env, reload: make(chan struct{}, 1), earlier: map[string]string{}}
-	if _, err := f.read(); err != nil {
+	if _, err := f.readChanges(); err != nil {
 		return nil, err
 	}
 	return f, nil
@@ -69,9 +69,9 @@ func (f *mapFile) Reload() {
 	}
 }
 
-// read reads the file and reports whether it changed anything, a refusal that is over included.
-// Errors are returned once for each content.
-func (f *mapFile) read() (changed bool, err error) {
+// readChanges reads the file and reports whether it changed anything, a refusal that is over
+// included. Errors are returned once for each content.
+func (f *mapFile) readChanges() (changed bool, err error) {
 	src, err := invalidation.ReadFile(f.path)
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -150,7 +150,7 @@ func (w *mapWatch) watchFile(ctx context.Context) {
 			asked = true
 		}
 		old := f.Map()
-		changed, err := f.read()
+		changed, err := f.readChanges()
 		lost := gone(old, f.Map())
 		w.metrics.maps.show(f.Map(), f.refusal() != nil)
 		if changed && err == nil {

@@ -309,8 +309,8 @@ func newLateHistogram(name, help string) *lateHistogram {
 	return &lateHistogram{desc: prometheus.NewDesc(prometheus.BuildFQName("unstale", "", name), help, nil, nil)}
 }
 
-// add counts a row. The caller has locked it; d is not negative.
-func (h *lateHistogram) add(d time.Duration) {
+// observe counts a row. The caller has locked it; d is not negative.
+func (h *lateHistogram) observe(d time.Duration) {
 	n := 0
 	if d > lateUnit {
 		n = min(bits.Len64(uint64((d-1)/lateUnit)), lateBuckets)
@@ -361,11 +361,11 @@ func (m *metrics) late(ageOf func(*store.ClaimedRow, time.Time) time.Duration, c
 			continue
 		}
 		age := ageOf(r, unlinked)
-		m.insertToUnlink.add(age)
+		m.insertToUnlink.observe(age)
 		if c.IsDelayed() {
 			continue
 		}
-		m.visibleToUnlink.add(visible(c, age, unlinked))
+		m.visibleToUnlink.observe(visible(c, age, unlinked))
 	}
 }
 
@@ -535,12 +535,13 @@ func (e *entityCounts) addRows(rows []store.ClaimedRow) {
 		for i < len(rows) && rows[i].Entity == entity { // mostly of one transaction
 			i++
 		}
-		e.add(entity, i-first)
+		e.addCount(entity, i-first)
 	}
 }
 
-// add adds n. A batch that was expanded by the map before may have entities that are gone since.
-func (e *entityCounts) add(entity string, n int) {
+// addCount adds n. A batch that was expanded by the map before may have entities that are gone
+// since.
+func (e *entityCounts) addCount(entity string, n int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	counter := e.known[entity]

@@ -227,7 +227,7 @@ type vanishing struct {
 
 // countUnused counts n of a row. It asks for the example once per log record.
 func (v *vanishing) countUnused(c *change, n int, example func() []any) {
-	v.counts.add(c.row.Entity, n)
+	v.counts.addCount(c.row.Entity, n)
 	v.untold += n
 	if v.example == nil && !time.Now().Before(v.due) {
 		v.example = append([]any{"entity", c.row.Entity, "id", c.row.EntityID}, example()...)

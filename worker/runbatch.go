@@ -197,7 +197,7 @@ type Result struct {
 	Took     time.Duration // from the claim to the commit
 }
 
-func (r *Result) add(o Result) {
+func (r *Result) merge(o Result) {
 	r.Claimed += o.Claimed
 	r.Unlinked += o.Unlinked
 	r.Delayed += o.Delayed
@@ -220,8 +220,8 @@ type sweepName struct {
 	name string
 }
 
-// add adds what a change asks for.
-func (l *sweepList) add(c *change) {
+// addChange adds what a change asks for.
+func (l *sweepList) addChange(c *change) {
 	for _, p := range c.plan.Patterns {
 		l.ask(c, sweepName{store.SweepPattern, p})
 	}

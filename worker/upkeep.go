@@ -38,8 +38,8 @@ type gaugeReader struct {
 	unread *unreadTables
 }
 
-// read sets the gauges from the tables, each table's by themselves.
-func (g *gaugeReader) read(ctx context.Context) {
+// setGauges sets the gauges from the tables, each table's by themselves.
+func (g *gaugeReader) setGauges(ctx context.Context) {
 	read := g.metrics.mysql.begin(callGauges)
 	status, failed := g.Store.Overview.StatusByTable(ctx)
 	if failed[hotTable] == nil {
@@ -193,7 +193,7 @@ func (c *counting) foldCounts(ctx context.Context) {
 // seenSchedule is how often a worker writes how many rows wait, and which entities it has settled.
 const seenSchedule = "@every 2s"
 
-// writeSeen writes what this worker has seen. The log of run has the reason if that is impossible.
+// writeSeen writes what this worker has seen. The log of foldCounts has the reason if that is impossible.
 func (c *counting) writeSeen(ctx context.Context) {
 	if err := c.seen.Write(ctx); err != nil && ctx.Err() == nil {
 		c.Log.Debug("cannot write what waits", "error", err)

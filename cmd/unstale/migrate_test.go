@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/unstale/unstale/internal/schema"
 	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/migrations"
@@ -43,6 +44,33 @@ func TestMigrateOfANewerSchema(t *testing.T) {
 	}
 	for _, verb := range []string{"up", "status", "down"} {
 		want(exitFail, "schema does not match this binary: it has version 99", "migrate", verb)
+	}
+}
+
+// Each command that depends on the version refuses a schema that is older than the baseline, and
+// prints the version, the commit and the commands.
+func TestASchemaBeforeTheBaseline(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, version := range []int{31, 12} {
+		if _, err := w.db.Exec("UPDATE "+migrations.VersionTable+" SET version_id = ? WHERE version_id > 0", version); err != nil {
+			t.Fatal(err)
+		}
+		for _, args := range [][]string{
+			{"run"}, {"run", "--once"}, {"status"}, {"status", "--json"}, {"status", "--watch"}, {"doctor"}, {"doctor", "--check", "schema"},
+			{"migrate", "up"}, {"migrate", "up", "--dry-run"}, {"migrate", "up", "--dry-run", "--json"}, {"migrate", "status"}, {"migrate", "status", "--json"}, {"migrate", "down", "--force"},
+		} {
+			r := call(t, w.env, args...)
+			for _, want := range []string{
+				fmt.Sprintf("schema does not match this binary: it has version %d, this binary needs %d", version, schema.Version),
+				"only commit " + schema.Steps + " has the steps between; with MYSQL_DSN set, run: git clone https://github.com/unstale/unstale unstale-steps && git -C unstale-steps checkout " + schema.Steps +
+					" && go build -C unstale-steps -o bin/ ./cmd/unstale && unstale-steps/bin/unstale migrate up && unstale migrate up\n",
+			} {
+				if r.code != exitFail || strings.Count(r.out+r.err, want) != 1 || strings.Contains(r.out+r.err, "pending") {
+					t.Errorf("%q: %+v, wanted %q", args, r, want)
+				}
+			}
+		}
 	}
 }
 
@@ -94,10 +122,8 @@ func TestMigrateUpDryRun(t *testing.T) {
 	text := run("--dry-run")
 	for _, want := range []string{
 		"-- This SQL is for reading, not for a client. Apply it with \"unstale migrate up\"",
-		"-- 00001_outbox.sql\n-- locks: no table that exists\nCREATE TABLE IF NOT EXISTS cache_outbox (",
-		"-- 00013_delayed_first.sql\n-- locks: cache_outbox_delayed, exclusively at the start and at the end: ",
-		"\n-- ten million rows: ",
-		"-- 00023_stalled.sql\n-- locks: cache_outbox_workers, exclusively for an instant: ",
+		"-- 00032_baseline.sql\n-- locks: cache_outbox_version, exclusively for an instant: ",
+		"\nCREATE TABLE IF NOT EXISTS cache_outbox (",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing in:\n%s", want, text)
@@ -113,8 +139,8 @@ func TestMigrateUpDryRun(t *testing.T) {
 	if err := json.Unmarshal([]byte(run("--dry-run", "--json")), &out); err != nil {
 		t.Fatal(err)
 	}
-	m := out.Migrations[12]
-	if m.Version != 13 || m.File != "00013_delayed_first.sql" || m.Table != "cache_outbox_delayed" || m.Algorithm != "INPLACE" || m.Measured == "" ||
+	m := out.Migrations[0]
+	if m.Version != 32 || m.File != "00032_baseline.sql" || m.Table != "cache_outbox_version" || m.Algorithm != "INSTANT" || m.Measured != "" ||
 		!strings.HasPrefix(m.Locks, m.Table+", ") || !strings.HasSuffix(m.SQL, "DEALLOCATE PREPARE ddl;") {
 		t.Errorf("%+v", m)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/output"
+	"github.com/unstale/unstale/internal/schema"
 	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/sleep"
 	"github.com/unstale/unstale/internal/status"
@@ -100,6 +101,9 @@ func (c *statusCommand) interval(cmd *cobra.Command, args []string) (err error) 
 }
 
 func (c *statusCommand) printStatus(ctx context.Context, p process, s *session.Sessions) error {
+	if err := schema.RefuseOlder(ctx, s.DB()); errors.Is(err, schema.ErrOlder) {
+		return fmt.Errorf("whether anything is stale is unknown: %w", err)
+	}
 	c.looker = status.New(s, c.space)
 	if c.watch > 0 {
 		return c.watching(ctx, p, s)

@@ -11,7 +11,9 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/unstale/unstale/internal/schema"
 	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/migrations"
 )
 
 // begin starts a command line in a separate process.
@@ -83,10 +85,30 @@ func TestFirstSignalEndsACommand(t *testing.T) {
 	}
 }
 
-// The first signal ends what waits for a server too, and the step of a migration ends first.
-func TestFirstSignalEndsAMigration(t *testing.T) {
+// The first signal ends a step that is refused its lock.
+func TestFirstSignalEndsAWaitingMigration(t *testing.T) {
 	t.Parallel()
-	env, variables, holder := beforeSettling(t)
+	_, variables, holder := beforeTheLastStatement(t)
+	r := begin(t, variables, "migrate", "up")
+	r.until("it says what it waits for", func() bool { return r.log.has("step 00032_baseline.sql waits for a lock") })
+	r.signal(syscall.SIGINT)
+	r.wantExit(130)
+	if r.log.has("applied") || !r.log.has("while step 00032_baseline.sql waited for a lock") {
+		t.Errorf("%s", r.log)
+	}
+	if err := holder.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if r := call(t, variables, "migrate", "up"); r.code != exitDone || !strings.Contains(r.out, "applied 00032_baseline.sql") {
+		t.Errorf("%+v", r)
+	}
+}
+
+// A step that gets its lock after the first signal is finished. If it was the last step, nothing is
+// left to interrupt.
+func TestFirstSignalFinishesAStep(t *testing.T) {
+	t.Parallel()
+	env, variables, holder := beforeTheLastStatement(t)
 	r := begin(t, variables, "migrate", "up")
 	r.until("a step waits", func() bool {
 		var n int
@@ -98,11 +120,11 @@ func TestFirstSignalEndsAMigration(t *testing.T) {
 	if err := holder.Commit(); err != nil {
 		t.Fatal(err)
 	}
-	r.wantExit(130)
-	if !r.log.has("applied 00008_settling.sql in ") || !r.log.has("interrupted after 00008_settling.sql") {
+	r.wantExit(exitDone)
+	if !r.log.has("applied 00032_baseline.sql in ") {
 		t.Errorf("%s", r.log)
 	}
-	if r := call(t, variables, "migrate", "up"); r.code != exitDone || !strings.Contains(r.out, "applied 00009_sweeper.sql") {
+	if r := call(t, variables, "migrate", "up"); r.code != exitDone || !strings.Contains(r.out, "nothing to apply") {
 		t.Errorf("%+v", r)
 	}
 }
@@ -110,30 +132,33 @@ func TestFirstSignalEndsAMigration(t *testing.T) {
 // A migration reports once what it waits for, and continues when the lock is free.
 func TestMigrationWaitsForALock(t *testing.T) {
 	t.Parallel()
-	_, variables, holder := beforeSettling(t)
+	_, variables, holder := beforeTheLastStatement(t)
 	r := begin(t, variables, "migrate", "up")
-	r.until("it says what it waits for", func() bool { return r.log.has("step 00008_settling.sql waits for a lock") })
+	r.until("it says what it waits for", func() bool { return r.log.has("step 00032_baseline.sql waits for a lock") })
 	if err := holder.Commit(); err != nil {
 		t.Fatal(err)
 	}
 	r.wantExit(exitDone)
-	if !r.log.has("applied 00008_settling.sql in ") {
+	if !r.log.has("applied 00032_baseline.sql in ") {
 		t.Errorf("%s", r.log)
 	}
 }
 
-// beforeSettling returns a schema whose next step waits for the transaction that is returned.
-func beforeSettling(t *testing.T) (*testenv.Database, map[string]string, *sql.Tx) {
+// beforeTheLastStatement returns a schema whose baseline was interrupted before its last statement,
+// which waits for the transaction that is returned.
+func beforeTheLastStatement(t *testing.T) (*testenv.Database, map[string]string, *sql.Tx) {
 	t.Helper()
 	env := testenv.MySQL(t)
-	variables := map[string]string{"MYSQL_DSN": env.DSN}
-	if r := call(t, variables, "migrate", "up"); r.code != exitDone {
-		t.Fatalf("%+v", r)
+	p, err := migrations.Provider(env.DB)
+	if err != nil {
+		t.Fatal(err)
 	}
-	for down := ""; down != "took back 00008_settling.sql\n"; {
-		r := call(t, variables, "migrate", "down", "--force")
-		if down = r.out; r.code != exitDone {
-			t.Fatalf("%+v", r)
+	if _, err := p.UpTo(t.Context(), schema.Baseline); err != nil {
+		t.Fatal(err)
+	}
+	for _, statement := range []string{"ALTER TABLE cache_outbox_version DROP COLUMN oldest", "DELETE FROM cache_outbox_version WHERE version_id > 0"} {
+		if _, err := env.DB.Exec(statement); err != nil {
+			t.Fatal(err)
 		}
 	}
 	holder, err := env.DB.BeginTx(t.Context(), nil)
@@ -141,10 +166,10 @@ func beforeSettling(t *testing.T) (*testenv.Database, map[string]string, *sql.Tx
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = holder.Rollback() })
-	if err := holder.QueryRow("SELECT COUNT(*) FROM cache_outbox_sweeps").Scan(new(int)); err != nil {
+	if err := holder.QueryRow("SELECT COUNT(*) FROM cache_outbox_version").Scan(new(int)); err != nil {
 		t.Fatal(err)
 	}
-	return env, variables, holder
+	return env, map[string]string{"MYSQL_DSN": env.DSN}, holder
 }
 
 // memory returns how many KiB a process has in memory.

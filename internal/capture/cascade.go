@@ -117,7 +117,7 @@ func (c *cascaded) coverDelete(w *writer, path []foreignKey) error {
 	for level := len(path) - 1; level > 0; level-- {
 		locks += c.lockLevel(path[level:])
 	}
-	c.add(last.parent, "DELETE", w.guarded(locks+c.insertSelect(w, "    ", w.id.of(child), with, from+"\n      WHERE "+last.join(alias, deleted), nil)), tables...)
+	c.extendTrigger(last.parent, "DELETE", w.guarded(locks+c.insertSelect(w, "    ", w.id.of(child), with, from+"\n      WHERE "+last.join(alias, deleted), nil)), tables...)
 	for _, next := range c.keys {
 		if next.child != last.parent {
 			continue
@@ -173,12 +173,12 @@ func (c *cascaded) coverUpdate(w *writer, key foreignKey) error {
 			body += c.insertSelect(w, "      ", id, "", from, becomes)
 		}
 	}
-	c.add(key.parent, "UPDATE", w.guarded(body+"    END IF;\n"), key.child)
+	c.extendTrigger(key.parent, "UPDATE", w.guarded(body+"    END IF;\n"), key.child)
 	return nil
 }
 
-// add adds statements to the trigger of a parent.
-func (c *cascaded) add(parent, event, body string, reads ...string) {
+// extendTrigger adds statements to the trigger of a parent.
+func (c *cascaded) extendTrigger(parent, event, body string, reads ...string) {
 	name := parent + "\x00" + event
 	if _, known := c.bodies[name]; !known {
 		c.order = append(c.order, name)

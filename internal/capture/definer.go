@@ -135,7 +135,7 @@ func (c *Capturer) checkDefiner(ctx context.Context, wanted *Wanted, definer Acc
 		if len(n.rights) > 0 && len(n.instead) > 0 {
 			n.rights[0] += " (" + quote(n.columns[0]) + ")"
 		}
-		missing = add(missing, n)
+		missing = mergeNeed(missing, n)
 	}
 	for _, name := range wanted.invokers {
 		c.notify(fmt.Sprintf("the function %s runs with the rights of who calls it: see to it that %s may do what it does, or every write that calls it fails", name, definer))
@@ -186,8 +186,8 @@ func (c *Capturer) Definers(ctx context.Context, changes []Change) (all []Define
 	return all, nil
 }
 
-// add adds privileges. It merges those on the same object.
-func add(all []need, n need) []need {
+// mergeNeed adds privileges. It merges those on the same object.
+func mergeNeed(all []need, n need) []need {
 	if len(n.rights) == 0 {
 		return all
 	}

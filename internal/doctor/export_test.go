@@ -4,7 +4,7 @@ package doctor
 func MemoryOf(text string) []Finding {
 	i := &info{addr: "redis", values: map[string]string{}}
 	for _, section := range []string{"server", "memory", "stats"} {
-		i.read(section, text)
+		i.addSection(section, text)
 	}
 	return i.judge(memoryOf)
 }

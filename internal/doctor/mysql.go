@@ -452,7 +452,7 @@ func mysqlSettings(ctx context.Context, e *Inputs) (all []Finding, err error) {
 	}
 	var seen []string
 	for _, s := range settings {
-		name, value, err := s.read(ctx, e.MySQL)
+		name, value, err := s.currentValue(ctx, e.MySQL)
 		if err != nil {
 			return all, err
 		}
@@ -475,8 +475,8 @@ func mysqlSettings(ctx context.Context, e *Inputs) (all []Finding, err error) {
 	return all, nil
 }
 
-// read returns "" for the name if the server has none of them.
-func (s setting) read(ctx context.Context, db *session.Sessions) (name, value string, err error) {
+// currentValue returns "" for the name if the server has none of them.
+func (s setting) currentValue(ctx context.Context, db *session.Sessions) (name, value string, err error) {
 	for _, name := range s.names {
 		value, err := db.Variable(ctx, name)
 		if err != nil || value != "" || name == sqlMode {

@@ -252,7 +252,11 @@ func schemaFits(ctx context.Context, e *Inputs) ([]Finding, error) {
 		return []Finding{found(Critical, "the database "+here+" has no outbox, and another one has: is the DSN's database wrong?",
 			err.Error()+"; there is one in "+strings.Join(others, ", "), "name the right database in --mysql-dsn")}, nil
 	}
-	all := []Finding{found(Critical, "the tables of the outbox in "+here+" do not fit this binary", err.Error(), "unstale migrate up, or deploy the other binary")}
+	evidence, cure := err.Error(), "unstale migrate up, or deploy the other binary"
+	if errors.Is(err, schema.ErrOlder) {
+		evidence, cure, _ = strings.Cut(evidence, "; ")
+	}
+	all := []Finding{found(Critical, "the tables of the outbox in "+here+" do not fit this binary", evidence, cure)}
 	if readErr != nil {
 		all = append(all, unknown("whether another database has an outbox", readErr, ""))
 	}

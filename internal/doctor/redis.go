@@ -26,8 +26,8 @@ type info struct {
 	untold []string
 }
 
-// read adds the answer for a section.
-func (i *info) read(section, text string) {
+// addSection adds the answer for a section.
+func (i *info) addSection(section, text string) {
 	maps.Copy(i.values, redisclient.Facts(text))
 	isTitle := func(line string) bool { return strings.EqualFold(strings.TrimSpace(line), "# "+section) }
 	if !slices.ContainsFunc(strings.Split(text, "\n"), isTitle) {
@@ -81,7 +81,7 @@ func eachMaster(ctx context.Context, e *Inputs, look func(*info) []Finding, sect
 			if err != nil {
 				return nil, fmt.Errorf("ask for INFO %s: %w", section, err)
 			}
-			i.read(section, text)
+			i.addSection(section, text)
 		}
 		return i.judge(look), nil
 	})

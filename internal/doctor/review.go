@@ -390,7 +390,7 @@ func (t *tree) merge(into, from *node) {
 		if into.figures == nil {
 			into.figures = &Figures{}
 		}
-		into.figures.add(from.figures)
+		into.figures.merge(from.figures)
 	}
 	for part, child := range from.children {
 		if into.children == nil {
@@ -487,11 +487,11 @@ func (f *Figures) addKey(i *keyspace.KeyInfo, m marks) {
 		*f = one
 		return
 	}
-	f.add(&one)
+	f.merge(&one)
 }
 
-// add adds another family.
-func (f *Figures) add(o *Figures) {
+// merge adds another family.
+func (f *Figures) merge(o *Figures) {
 	if f.Keys == 0 {
 		*f = *o
 		return

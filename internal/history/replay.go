@@ -77,7 +77,7 @@ func (r *Job) Run(ctx context.Context) (Result, error) {
 			return err
 		}
 		for i := range entries {
-			p.add(&entries[i])
+			p.collect(&entries[i])
 			if len(p.set.Targets) >= partKeys || p.bytes >= partBytes {
 				if err := p.flush(ctx); err != nil {
 					return err
@@ -158,7 +158,7 @@ func (p *part) outcome(err error) any {
 	return out
 }
 
-func (p *part) add(e *store.JournalEntry) {
+func (p *part) collect(e *store.JournalEntry) {
 	if !e.IsSweep() {
 		p.rows++
 	}

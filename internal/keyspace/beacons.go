@@ -515,10 +515,10 @@ func (b *birth) ask(ctx context.Context, s shard) redis.Cmder {
 	return c
 }
 
-// read returns the least time of all nodes, in microseconds since 1970, and the time of each, or 0 and
-// none if they are unknown. A node that did not answer has not acknowledged any unlink. read records a
-// refusal.
-func (b *birth) read(known *clock) (least uint64, all []Reading) {
+// leastTime returns the least time of all nodes, in microseconds since 1970, and the time of each,
+// or 0 and none if they are unknown. A node that did not answer has not acknowledged any unlink.
+// read records a refusal.
+func (b *birth) leastTime(known *clock) (least uint64, all []Reading) {
 	for i, c := range b.asked {
 		now, err := c.Result()
 		switch {

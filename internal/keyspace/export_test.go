@@ -44,7 +44,7 @@ func (p Pace) Rested(took time.Duration)  { p.p.rested(took) }
 // masters, and numbers of slots: that each may have, that it has by another's reply, and that leave.
 func ReadLayout(nodes, address string) (masters map[string]string, homes, told, leaving map[string]int, err error) {
 	l := &layout{masters: map[string]string{}}
-	err = l.add(nodes, address)
+	err = l.parseNodes(nodes, address)
 	homes, told, leaving = map[string]int{}, map[string]int{}, map[string]int{}
 	for slot, ids := range l.homes {
 		for _, id := range ids {

@@ -45,7 +45,7 @@ func NewMatcher(patterns []string, refused func(index int, err error)) *Matcher 
 			continue
 		}
 		m.globs[i] = g
-		m.prefixes.add(filed(g.Prefix()), i)
+		m.prefixes.insert(filed(g.Prefix()), i)
 	}
 	m.buckets = make([]bucket, len(m.prefixes.lists))
 	for i, alike := range m.prefixes.lists {
@@ -69,7 +69,7 @@ func (m *Matcher) newBucket(alike []int) (b bucket) {
 		if b.texts == nil {
 			b.texts = newTrie()
 		}
-		b.texts.add(text, i)
+		b.texts.insert(text, i)
 	}
 	if b.texts != nil {
 		b.texts.link()
@@ -158,8 +158,8 @@ func (t *trie) step(node int32, b byte) int32 {
 	return 0
 }
 
-// add files value under text.
-func (t *trie) add(text string, value int) {
+// insert files value under text.
+func (t *trie) insert(text string, value int) {
 	node := int32(0)
 	for i := range len(text) {
 		next := t.step(node, text[i])

@@ -186,7 +186,7 @@ func (a *Account) tryAll(ctx context.Context, on redis.UniversalClient, all []at
 	rights := make([]Right, len(all))
 	for i := range all {
 		all[i].direct = a.nodes.cluster != nil
-		if err := all[i].read(all[i].command.Err()); err != nil {
+		if err := all[i].judge(all[i].command.Err()); err != nil {
 			return nil, a.nodes.outage(ctx, err)
 		}
 		rights[i] = all[i].Right
@@ -194,9 +194,9 @@ func (a *Account) tryAll(ctx context.Context, on redis.UniversalClient, all []at
 	return rights, nil
 }
 
-// read records what an answer says about the permission. Redis checks permissions first, so other
+// judge records what an answer says about the permission. Redis checks permissions first, so other
 // refusals mean that it is granted. The error is not an answer.
-func (a *attempt) read(err error) error {
+func (a *attempt) judge(err error) error {
 	var denied *denial
 	switch {
 	case err == nil, errors.Is(err, redis.Nil):
@@ -235,7 +235,7 @@ func (a *Account) tryChannels(ctx context.Context, on *redis.Client, t Trial) (r
 		}
 		command := redis.NewSliceCmd(ctx, "subscribe", channel)
 		try := attempt{Right: Right{What: "SUBSCRIBE " + channel, Loss: "hints are not heard"}, pattern: channel, command: command}
-		if err := conn.Process(ctx, command); try.read(err) != nil {
+		if err := conn.Process(ctx, command); try.judge(err) != nil {
 			return nil, a.nodes.outage(ctx, err)
 		}
 		subscribed = try.Rule == "" && try.Err == nil
@@ -254,7 +254,7 @@ func (a *Account) tryChannels(ctx context.Context, on *redis.Client, t Trial) (r
 	try := attempt{Right: Right{What: strings.ToUpper(name) + " " + t.Channel}, pattern: t.Channel, command: command, direct: a.nodes.cluster != nil}
 	if !subscribed {
 		try.Err = ErrUntried
-	} else if err := conn.Process(ctx, command); try.read(err) != nil {
+	} else if err := conn.Process(ctx, command); try.judge(err) != nil {
 		return nil, a.nodes.outage(ctx, err)
 	}
 	return append(rights, try.Right), nil

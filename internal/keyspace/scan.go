@@ -63,7 +63,7 @@ func (p *sweep) scan(ctx context.Context, options *redis.Options, stay *stay) er
 	group, both := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		defer close(pages)
-		return s.read(both, conn, pages)
+		return s.scanPages(both, conn, pages)
 	})
 	group.Go(func() error { return s.take(both, pages) })
 	err := group.Wait()
@@ -118,8 +118,8 @@ func (s *scan) begin(ctx context.Context, conn *redis.Conn) error {
 	return nil
 }
 
-// read scans from the first cursor to the last.
-func (s *scan) read(ctx context.Context, conn *redis.Conn, pages chan<- []string) error {
+// scanPages scans from the first cursor to the last.
+func (s *scan) scanPages(ctx context.Context, conn *redis.Conn, pages chan<- []string) error {
 	for cursor, first := uint64(0), true; cursor != 0 || first; first = false {
 		names, next, err := s.page(ctx, conn, cursor)
 		if err != nil {
@@ -162,7 +162,7 @@ func (s *scan) take(ctx context.Context, pages <-chan []string) error {
 		s.sweep.scanned(len(names))
 		for _, name := range names {
 			if u, ok := found(s.sweep.matcher, name); ok {
-				s.add(u)
+				s.hold(u)
 			}
 		}
 		if len(s.found) >= scanBatch || len(s.found) > 0 && time.Since(s.since) >= scanDelay {
@@ -177,7 +177,7 @@ func (s *scan) take(ctx context.Context, pages <-chan []string) error {
 	return s.flush(ctx)
 }
 
-func (s *scan) add(u unit) {
+func (s *scan) hold(u unit) {
 	for _, batch := range s.taken {
 		if batch[u.key] {
 			return
@@ -248,7 +248,7 @@ func (s *Sweeper) layout(ctx context.Context) (*layout, error) {
 		if err != nil {
 			return nil, s.nodes.outage(ctx, err)
 		}
-		if err := l.add(text, m.Options().Addr); err != nil {
+		if err := l.parseNodes(text, m.Options().Addr); err != nil {
 			return nil, s.moving(ctx, fmt.Errorf("ask %s for its slots: %w", m.Options().Addr, err))
 		}
 	}
@@ -266,14 +266,14 @@ func (s *Sweeper) moving(ctx context.Context, err error) *Outage {
 	return &Outage{State: StateMoving, Err: err}
 }
 
-// add records the CLUSTER NODES reply of the node at address, and the addresses of the others. One
-// line is
+// parseNodes records the CLUSTER NODES reply of the node at address, and the addresses of the
+// others. One line is
 //
 //	<id> <ip:port@cport,hostname> <flags> <master> <ping> <pong> <epoch> <link> <slot> <slot> ...
 //
 // A slot is 7, 0-5460, [93->-<id>] on its way to another node or [77-<-<id>] from it; the last two
 // are only in the line of the node itself.
-func (l *layout) add(nodes, address string) error {
+func (l *layout) parseNodes(nodes, address string) error {
 	for line := range strings.Lines(nodes) {
 		fields := strings.Fields(line)
 		if len(fields) < 8 {

@@ -329,7 +329,7 @@ func (t *unlinkResult) send(ctx context.Context, b *Beacons, commands []redis.Cm
 		return err
 	}
 	if born != nil {
-		t.born, t.readings = born.read(&b.nodes.clock)
+		t.born, t.readings = born.leastTime(&b.nodes.clock)
 	}
 	return t.follow(at)
 }

@@ -144,7 +144,7 @@ func (c *SpotChecker) Offer(b SpotBatch, pick func(n int) []SpotKey) {
 	}
 	c.settled = b.SettledAt
 	if n, spare := c.sample.share(time.Now()); n > 0 && c.ready {
-		c.sample.add(&batch{SpotBatch: b, generation: c.watch.generation}, n, pick(n+spare))
+		c.sample.enqueue(&batch{SpotBatch: b, generation: c.watch.generation}, n, pick(n+spare))
 	}
 }
 
@@ -400,8 +400,8 @@ func (s *sample) share(now time.Time) (n, spare int) {
 	return n, spare
 }
 
-// add adds the checks of a batch: n of them, and the rest as spare ones.
-func (s *sample) add(b *batch, n int, keys []SpotKey) {
+// enqueue adds the checks of a batch: n of them, and the rest as spare ones.
+func (s *sample) enqueue(b *batch, n int, keys []SpotKey) {
 	for i, k := range keys {
 		one := &check{SpotKey: k, batch: b}
 		if i >= n {
@@ -468,17 +468,17 @@ func (t *checkCounts) set(c *check, r SpotResult, repaired bool) {
 	}
 	t.changed[minute] = true
 	if c.found != "" {
-		add(n, c.batch, c.found, -1)
+		countCheck(n, c.batch, c.found, -1)
 	}
 	c.found = r
-	add(n, c.batch, r, 1)
+	countCheck(n, c.batch, r, 1)
 	if repaired {
 		n.Repaired++
 	}
 }
 
-// add adds a check with a result to n, or removes it (by is -1).
-func add(n *store.Checks, b *batch, r SpotResult, by int) {
+// countCheck adds a check with a result to n, or removes it (by is -1).
+func countCheck(n *store.Checks, b *batch, r SpotResult, by int) {
 	count := func(checks *uint64) { *checks += uint64(by) }
 	// a batch counts from its first check to its last one
 	ofBatch := func(checks *int, batches *uint64) {

@@ -71,8 +71,8 @@ func (e *someAway) Error() string {
 
 func (e *someAway) Unwrap() error { return e.err }
 
-// add counts a set and returns the error that includes it.
-func (e *someAway) add(r store.Sweep, err error) *someAway {
+// withSet counts a set and returns the error that includes it.
+func (e *someAway) withSet(r store.Sweep, err error) *someAway {
 	if e == nil {
 		e = &someAway{first: r, err: err}
 	}
@@ -104,7 +104,7 @@ func (x *executor) sets(ctx context.Context, requests []store.Sweep) (done int, 
 		case isRefusal(set.Err):
 			refused = append(refused, refusal{r, set.Err})
 		case set.Err != nil:
-			away = away.add(r, set.Err)
+			away = away.withSet(r, set.Err)
 		case set.Large:
 			large = append(large, r)
 		default:
@@ -125,7 +125,7 @@ func (x *executor) sets(ctx context.Context, requests []store.Sweep) (done int, 
 		case err == nil:
 			done++
 		case IsRedis(err) && ctx.Err() == nil:
-			away = away.add(r, err)
+			away = away.withSet(r, err)
 		default:
 			return done, err
 		}

@@ -26,7 +26,7 @@ func GenerateGo(n *Names, pkg, file string) ([]byte, error) {
 	g := &goWriter{n: n, taken: map[string]string{"Map": "the variables of the map"}, vars: map[string]int{}, fixed: map[string]string{}}
 	g.writeMap()
 	for i := range n.Reads {
-		g.read(&n.Reads[i])
+		g.writeRead(&n.Reads[i])
 	}
 	for i := range n.Entities {
 		g.entity(&n.Entities[i])
@@ -128,7 +128,7 @@ func (g *goWriter) writeMap() {
 	g.printf(")\n")
 }
 
-func (g *goWriter) read(r *Read) {
+func (g *goWriter) writeRead(r *Read) {
 	name := g.claim("", r.Name, "the read "+r.Name)
 	entry := "read" + name
 	g.printf("\nvar %s = Map.Entry(%q, cache.Options{%s})\n", entry, r.Name, strings.Join(optionsOf(r), ", "))

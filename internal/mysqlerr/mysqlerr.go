@@ -26,7 +26,6 @@ const (
 	ColumnExists    = 1060 // ER_DUP_FIELDNAME
 	NotGrouped      = 1055 // ER_WRONG_FIELD_WITH_GROUP
 	KeyExists       = 1061 // ER_DUP_KEYNAME
-	NoColumn        = 1054 // ER_BAD_FIELD_ERROR
 	Duplicate       = 1062 // ER_DUP_ENTRY
 	Syntax          = 1064 // ER_PARSE_ERROR
 	NothingThere    = 1091 // ER_CANT_DROP_FIELD_OR_KEY

@@ -21,6 +21,9 @@ import (
 // Version is that of the last file of package migrations.
 const Version = 32
 
+// Baseline is the version of the first file of package migrations. It creates all tables.
+const Baseline = 32
+
 // Table is where goose keeps the version. It is not goose's default name, so that an application
 // which migrates its own tables with goose keeps a version of its own.
 const Table = "cache_outbox_version"
@@ -35,6 +38,14 @@ OR action_statement LIKE 'BEGIN%IF NOT (CAST(@unstale\_capture AS BINARY) <=> ''
 // Err says that the database's schema is not the one that this binary was built for.
 var Err = errors.New("schema does not match this binary")
 
+// Steps is the last commit with the steps up to [Baseline], one file each.
+const Steps = "0a7db312a0ab1d3d10afdd9b97a811c9246093be"
+
+// ErrOlder says that the schema is older than [Baseline], and how to migrate it.
+var ErrOlder = errors.New("only commit " + Steps + " has the steps between; with MYSQL_DSN set, run: " +
+	"git clone https://github.com/unstale/unstale unstale-steps && git -C unstale-steps checkout " + Steps +
+	" && go build -C unstale-steps -o bin/ ./cmd/unstale && unstale-steps/bin/unstale migrate up && unstale migrate up")
+
 // Check returns an error that wraps [Err] and names the fix, unless this code may run on the
 // schema. It may run on its own version, and on a newer one that declares so. It changes nothing: a
 // database without the version table has version 0.
@@ -43,10 +54,35 @@ func Check(ctx context.Context, db *sql.DB) error {
 	switch {
 	case err != nil:
 		return err
+	case have > 0 && have < Baseline:
+		return RefuseOlder(ctx, db)
 	case have < Version:
 		return fmt.Errorf("%w: it has version %d, this binary needs %d; run `unstale migrate up`", Err, have, Version)
 	}
 	return mayRun(ctx, db, have)
+}
+
+// Contract: the dictionary, without a lock on rows. The first step made this column, and the last
+// ones changed it.
+const firstStepSQL = `SELECT COUNT(*) FROM information_schema.columns
+WHERE table_schema = DATABASE() AND table_name = 'cache_outbox' AND column_name = 'trace' AND is_nullable = 'NO'`
+
+// RefuseOlder returns an error that wraps [Err] and [ErrOlder] if the schema is older than
+// [Baseline], and not empty. It has version 0 if the first step was interrupted.
+func RefuseOlder(ctx context.Context, db *sql.DB) error {
+	have, err := Read(ctx, db)
+	if err != nil || have >= Baseline {
+		return err
+	}
+	interrupted := ""
+	if have == 0 {
+		var n int
+		if err := db.QueryRowContext(ctx, firstStepSQL).Scan(&n); err != nil || n == 0 {
+			return err
+		}
+		interrupted = " and a table of version 1"
+	}
+	return fmt.Errorf("%w: it has version %d%s, this binary needs %d; %w", Err, have, interrupted, Version, ErrOlder)
 }
 
 // RefuseNewer returns an error that wraps [Err] and names the fix if the schema is newer than this
@@ -75,8 +111,8 @@ func mayRun(ctx context.Context, db *sql.DB, have int64) error {
 // Contract: no lock, a handful of rows in goose's version table.
 const oldestSQL = "SELECT COALESCE(MAX(oldest), 0) FROM " + Table + " WHERE is_applied"
 
-// Oldest returns the version of the oldest code that may run on the schema. The schema must have at
-// least version 21, the first that declares it as package migrations describes.
+// Oldest returns the version of the oldest code that may run on the schema. It declares it as
+// package migrations describes.
 func Oldest(ctx context.Context, db *sql.DB) (version int64, err error) {
 	if err := db.QueryRowContext(ctx, oldestSQL).Scan(&version); err != nil {
 		return 0, fmt.Errorf("read the oldest code that may run on the schema: %w", err)

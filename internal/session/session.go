@@ -266,18 +266,18 @@ const (
 func (c Config) pools(dsn *mysql.Config) (claims, side, status, lookups, schema pool) {
 	patience := c.patience(dsn)
 	claims, side, status, lookups, schema = c.claiming(patience), c.beside(patience), c.noting(patience), c.lookingUp(), c.migrating()
-	claims.read, side.read, schema.read = c.read(dsn), c.read(dsn), dsn.ReadTimeout
+	claims.read, side.read, schema.read = c.readTimeout(dsn), c.readTimeout(dsn), dsn.ReadTimeout
 	return claims, side, status, lookups, schema
 }
 
-// read returns how long a client waits for a reply of the server.
-func (c Config) read(dsn *mysql.Config) time.Duration {
+// readTimeout returns how long a client waits for a reply of the server.
+func (c Config) readTimeout(dsn *mysql.Config) time.Duration {
 	return cmp.Or(dsn.ReadTimeout, c.StatementTimeout)
 }
 
 // patience returns how long a client waits for a statement.
 func (c Config) patience(dsn *mysql.Config) time.Duration {
-	return min(c.read(dsn), c.StatementTimeout)
+	return min(c.readTimeout(dsn), c.StatementTimeout)
 }
 
 // claiming returns the pool for transactions that lock rows. Its sessions are short-lived by

@@ -91,7 +91,7 @@ func (q *Queue) readListing(ctx context.Context, l *Listing) error {
 		case ListedDue:
 			r.Place = uint64(max(r.At.UnixMicro(), 0))
 		}
-		l.Lists[table].add(r)
+		l.Lists[table].appendRow(r)
 	}
 	if err := rows.Err(); err != nil {
 		return err
@@ -99,7 +99,7 @@ func (q *Queue) readListing(ctx context.Context, l *Listing) error {
 	return q.listLast(ctx, l)
 }
 
-func (l *List) add(r ListedRow) {
+func (l *List) appendRow(r ListedRow) {
 	l.Rows = append(l.Rows, r)
 	l.Last = max(l.Last, r.Place)
 }

@@ -182,7 +182,7 @@ func (c *Claim) fetch(ctx context.Context, limits ClaimLimits, at start) error {
 	}
 	for _, q := range c.table.claimQueries(inline, at, limits) {
 		if left := limits.Rows - len(c.Rows); left > 0 {
-			if err := c.read(ctx, q.query, append(q.args, left)...); err != nil {
+			if err := c.claimRows(ctx, q.query, append(q.args, left)...); err != nil {
 				return err
 			}
 		}
@@ -239,8 +239,8 @@ func named(ids []uint64) string {
 	return spanned(spansUpTo(ids, len(ids)))
 }
 
-// read claims rows.
-func (c *Claim) read(ctx context.Context, query string, args ...any) error {
+// claimRows claims rows.
+func (c *Claim) claimRows(ctx context.Context, query string, args ...any) error {
 	rows, err := c.tx.QueryContext(ctx, query, args...)
 	if err != nil {
 		return err

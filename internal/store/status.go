@@ -334,10 +334,9 @@ type FailingRows struct {
 const (
 	clockSQL   = "SELECT UTC_TIMESTAMP(6), @@GLOBAL.read_only"
 	failingSQL = `SELECT reason, COUNT(*) AS n, COALESCE(MAX(error), '') AS error, MAX(TIMESTAMPDIFF(MICROSECOND, created_at, UTC_TIMESTAMP(6))) AS age,
-%s AS waits_for_clock
-FROM (SELECT reason, error, created_at, due_at%s FROM cache_outbox_delayed FORCE INDEX (due) ORDER BY due_at LIMIT ?) AS first_due
+COALESCE(MAX(due_at > UTC_TIMESTAMP(6) + INTERVAL retry_us + 1000000 MICROSECOND), 0) AS waits_for_clock
+FROM (SELECT reason, error, created_at, due_at, retry_us FROM cache_outbox_delayed FORCE INDEX (due) ORDER BY due_at LIMIT ?) AS first_due
 WHERE reason <> '' GROUP BY reason ORDER BY n DESC, reason`
-	waitsForClockSQL = "COALESCE(MAX(due_at > UTC_TIMESTAMP(6) + INTERVAL retry_us + 1000000 MICROSECOND), 0)"
 
 	deadForSQL = "SELECT TIMESTAMPDIFF(MICROSECOND, died_at, UTC_TIMESTAMP(6)) FROM cache_outbox_dead FORCE INDEX (PRIMARY) ORDER BY id LIMIT 1"
 	unsweptSQL = "SELECT TIMESTAMPDIFF(MICROSECOND, requested_at, UTC_TIMESTAMP(6)) FROM cache_outbox_sweeps FORCE INDEX (PRIMARY) WHERE swept_at IS NULL ORDER BY id LIMIT 1"
@@ -349,10 +348,7 @@ func (o *Overview) readStaleness(ctx context.Context, st *Staleness) error {
 	if err := o.db.Side.QueryRowContext(ctx, clockSQL).Scan(&st.At, &st.ReadOnly); err != nil {
 		return err
 	}
-	err := o.db.Side.SelectContext(ctx, &st.Failing, fmt.Sprintf(failingSQL, waitsForClockSQL, ", retry_us"), MaxExactCount)
-	if mysqlerr.Number(err) == mysqlerr.NoColumn { // before migration 29
-		err = o.db.Side.SelectContext(ctx, &st.Failing, fmt.Sprintf(failingSQL, "0", ""), MaxExactCount)
-	}
+	err := o.db.Side.SelectContext(ctx, &st.Failing, failingSQL, MaxExactCount)
 	if err != nil {
 		return err
 	}

@@ -377,7 +377,7 @@ func (s *Summaries) readBlock(ctx context.Context, tx *sql.Tx, after uint64) (*b
 	// ends.
 	for page := 8; ; page *= 2 {
 		page = min(page, s.blocks.batches-b.batches)
-		n, err := b.read(ctx, tx, any, page)
+		n, err := b.readBatches(ctx, tx, any, page)
 		if err != nil {
 			return nil, err
 		}
@@ -388,8 +388,8 @@ func (s *Summaries) readBlock(ctx context.Context, tx *sql.Tx, after uint64) (*b
 	}
 }
 
-// read reads a page and returns how many of its batches the block has taken.
-func (b *block) read(ctx context.Context, tx *sql.Tx, any *anyBatches, page int) (taken int, err error) {
+// readBatches reads a page and returns how many of its batches the block has taken.
+func (b *block) readBatches(ctx context.Context, tx *sql.Tx, any *anyBatches, page int) (taken int, err error) {
 	rows, err := tx.QueryContext(ctx, nextBatchesSQL, b.last, page)
 	if err != nil {
 		return 0, err
@@ -407,7 +407,7 @@ func (b *block) read(ctx context.Context, tx *sql.Tx, any *anyBatches, page int)
 		if !b.take(id, time.Duration(age)*time.Microsecond, any) {
 			break
 		}
-		b.add(id, settled, rowCount, body)
+		b.addBatch(id, settled, rowCount, body)
 		taken++
 	}
 	return taken, rows.Err()
@@ -473,7 +473,7 @@ func (b *block) isLarge() bool {
 	return b.rows >= b.limits.rows || b.bytes >= b.limits.bytes || len(b.items) >= b.limits.items
 }
 
-func (b *block) add(id uint64, settled time.Time, rows int, body []byte) {
+func (b *block) addBatch(id uint64, settled time.Time, rows int, body []byte) {
 	b.last, b.settled = id, settled
 	b.batches++
 	b.rows += rows

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/unstale/unstale/internal/mysqlerr"
 	"github.com/unstale/unstale/internal/session"
 )
 
@@ -201,9 +200,6 @@ FROM cache_outbox_workers ORDER BY seen_at DESC, id LIMIT ?`
 // workers lists the workers of the last day, the most recent record first.
 func (w *Workers) workers(ctx context.Context) (list []WorkerNote, err error) {
 	rows, err := w.db.Side.QueryContext(ctx, workersSQL, maxWorkers)
-	if mysqlerr.Number(err) == mysqlerr.NoColumn { // before migration 30
-		rows, err = w.db.Side.QueryContext(ctx, strings.Replace(workersSQL, "COALESCE(channels, '[]')", "'[]'", 1), maxWorkers)
-	}
 	if err != nil {
 		return nil, err
 	}

@@ -84,7 +84,7 @@ func TestStability(t *testing.T) {
 	edit("invalidation/parse.go", "lookupEnv func(string) (string, bool)) (*Map, error) {", "lookupEnv func(string) (string, bool), _ ...bool) (*Map, error) {")
 	edit("invalidation/question.go", ") Ranks() int", ") Ranks(...bool) int") // which is not stable
 	edit("docs/process.md", "\n| 4 |", "\n| 5 |")
-	edit("migrations/00001_outbox.sql", "CREATE TABLE", "CREATE  TABLE")
+	edit("migrations/00032_baseline.sql", "CREATE TABLE", "CREATE  TABLE")
 	check("comparing with v0.1.0\n", "Go cache.Cache.Clear changed from func() to func(bool)",
 		"Go invalidation.Parse changed from func(string, []byte, func(string) (string, bool)) (*Map, error) to func(string, []byte, func(string) (string, bool), ...bool) (*Map, error)",
 		"metric unstale_heartbeat gauge is gone or different",
@@ -93,5 +93,5 @@ func TestStability(t *testing.T) {
 		"program unstale-dead-list --older-than flag duration is gone or different", "program unstale-dead-retry --older-than flag duration is gone or different",
 		"program unstale-dead-discard --older-than flag duration is gone or different",
 		"program unstale-run --sweep-share flag float is gone or different", "program unstale-config --sweep-share flag float is gone or different",
-		"migration 00001_outbox.sql is changed or gone")
+		"migration 00032_baseline.sql is changed or gone")
 }

@@ -106,7 +106,7 @@ var modes = map[string]mode{
 	"enqueue": {"a transaction with Enqueue, compared with one with a bare INSERT", enqueue},
 	"heavy":   {"light rows behind rows of 9,000 values each, compared with the longest wait allowed; and the memory of the worker", heavy},
 	"history": {"searches of a journal of ten million rows, in batches of 1,000 and of 1, compared with a scan of it", history},
-	"migrate": {"each migration that alters a big table, with ten million rows in it, compared with a scan of the table", migrate},
+	"migrate": {"each migration after the baseline that alters a big table, with ten million rows in it, compared with a scan of the table", migrate},
 	"latency": {"time from a commit to its UNLINK, at 500 commits per second, compared with the shortest loop", latency},
 	"expand":  {"rows per second through a compiled map, compared with the concatenation of the key", expand},
 	"proof":   {"commands and processor time of spot checks at 1,000 invalidations per second, compared with none", proof},

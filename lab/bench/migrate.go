@@ -5,11 +5,22 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 
+	"github.com/unstale/unstale/internal/schema"
 	"github.com/unstale/unstale/migrations"
 )
 
 const migrateRows = 10_000_000
+
+// errNothingToMeasure reports that only the baseline exists, or no file for these tables.
+var errNothingToMeasure = errors.New("no migration after the baseline alters a table that can have millions of rows")
+
+// An alteration is a migration that alters a table.
+type alteration struct {
+	file, table string
+	apply       func(context.Context) error
+}
 
 // migrateRow has the columns of a row of a table, their values as SQL of a number n, and the column
 // that a scan reads. Tables with at most a row per worker or migration stay as they are.
@@ -22,25 +33,23 @@ var migrateRow = map[string]struct{ columns, values, scanned string }{
 		"'product', n, UTC_TIMESTAMP(6), n * 7919 MOD 10000019, 'unknown_entity', 'the map has no entity product', '0123456789ab'", "error"},
 }
 
-// migrate measures each migration that alters a table that can have ten million rows, or only the
-// migrations of the table cfg.Only. The floor is a scan of the table. The report has the time and
-// the floor of the slowest migration.
+// migrate measures each migration after the baseline that alters a table that can have ten million
+// rows, or only the migrations of the table cfg.Only.
 func migrate(ctx context.Context, cfg Config) (r *Report, err error) {
 	s, err := openShop(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	for { // to an empty schema
-		done, err := migrations.Down(ctx, s.db, true)
-		if err != nil {
+	for have := int64(schema.Version); have > schema.Baseline; {
+		if _, err := migrations.Down(ctx, s.db, true); err != nil {
 			return nil, err
 		}
-		if done == nil {
-			break
+		if have, err = schema.Read(ctx, s.db); err != nil {
+			return nil, err
 		}
 	}
-	steps, err := migrations.Previews(ctx, s.db)
+	previews, err := migrations.Previews(ctx, s.db)
 	if err != nil {
 		return nil, err
 	}
@@ -48,42 +57,58 @@ func migrate(ctx context.Context, cfg Config) (r *Report, err error) {
 	if err != nil {
 		return nil, err
 	}
-	last := map[string]int64{} // version that alters the table last
+	var steps []alteration
+	for _, step := range previews {
+		steps = append(steps, alteration{step.File, step.Table, func(ctx context.Context) error { _, err := p.UpByOne(ctx); return err }})
+	}
+	return measure(ctx, cfg, s, steps)
+}
+
+// measure applies steps. The floor is a scan of the table. The report has the time and the floor of
+// the slowest step.
+func measure(ctx context.Context, cfg Config, s *shop, steps []alteration) (*Report, error) {
+	big := func(step alteration) bool {
+		return migrateRow[step.table].columns != "" && (cfg.Only == "" || cfg.Only == step.table)
+	}
+	if !slices.ContainsFunc(steps, big) {
+		return nil, errNothingToMeasure
+	}
+	last := map[string]string{} // file that alters the table last
 	for _, step := range steps {
-		last[step.Table] = step.Version
+		last[step.table] = step.file
 	}
 	rows := migrateRows / cfg.Scale
-	r = &Report{Unit: "s", Runs: 1, Machine: s.machine(), Details: map[string]any{"rows": rows}}
+	r := &Report{Unit: "s", Runs: 1, Machine: s.machine(), Details: map[string]any{"rows": rows}}
 	full := map[string]bool{}
 	for _, step := range steps {
-		big := migrateRow[step.Table].columns != "" && (cfg.Only == "" || cfg.Only == step.Table)
-		if big && !full[step.Table] {
-			fmt.Fprintf(cfg.Progress, "migrate: writing %d rows to %s\n", rows, step.Table)
-			if err := fillTable(ctx, s.db, step.Table, rows); err != nil {
+		if !big(step) {
+			if err := step.apply(ctx); err != nil {
 				return nil, err
 			}
-			full[step.Table] = true
+			continue
 		}
-		floor := 0.0
-		if big {
-			if floor, err = timed(func() error { return scanTable(ctx, s.db, step.Table) }); err != nil {
+		if !full[step.table] {
+			fmt.Fprintf(cfg.Progress, "migrate: writing %d rows to %s\n", rows, step.table)
+			if err := fillTable(ctx, s.db, step.table, rows); err != nil {
 				return nil, err
 			}
+			full[step.table] = true
 		}
-		took, err := timed(func() error { _, err := p.UpByOne(ctx); return err })
+		floor, err := timed(func() error { return scanTable(ctx, s.db, step.table) })
 		if err != nil {
 			return nil, err
 		}
-		if !big {
-			continue
+		took, err := timed(func() error { return step.apply(ctx) })
+		if err != nil {
+			return nil, err
 		}
-		fmt.Fprintf(cfg.Progress, "migrate: %s: %.3g s, a scan %.3g s\n", step.File, took, floor)
-		r.Details[step.File] = pair{Ours: took, Floor: floor, Ratio: took / floor, Unit: "s"}
+		fmt.Fprintf(cfg.Progress, "migrate: %s: %.3g s, a scan %.3g s\n", step.file, took, floor)
+		r.Details[step.file] = pair{Ours: took, Floor: floor, Ratio: took / floor, Unit: "s"}
 		if took > r.Ours {
 			r.Ours, r.Floor = took, floor
 		}
-		if last[step.Table] == step.Version {
-			if _, err := s.db.ExecContext(ctx, "TRUNCATE TABLE "+step.Table); err != nil {
+		if last[step.table] == step.file {
+			if _, err := s.db.ExecContext(ctx, "TRUNCATE TABLE "+step.table); err != nil {
 				return nil, err
 			}
 		}

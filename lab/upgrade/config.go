@@ -16,6 +16,16 @@ type Release struct {
 	Reader  string // lab/upgrade/reader
 }
 
+// A BaselineConfig sets what [Baseline] compares. Both programs are required.
+type BaselineConfig struct {
+	// Steps is the program of the commit schema.Steps, New that of the present release.
+	Steps, New string
+	// Flavor of the database; empty: MySQL.
+	Flavor servers.Kind
+	// Progress takes a line per check. Nil: none.
+	Progress io.Writer
+}
+
 // A Config sets what to run. The zero value of a field means its default.
 type Config struct {
 	// Old is the previous release, and New the present one. The schema of New must be newer.

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/unstale/unstale/internal/schema"
 )
 
 // A checkout is a directory with a copy of scripts/upgrade, which has no other file of the
@@ -48,6 +50,15 @@ func (c checkout) says(text string) {
 	}
 }
 
+// The script and the error for older schemas name one commit.
+func TestTheCommitWithTheSteps(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(root + "/scripts/upgrade")
+	if err != nil || !strings.Contains(string(text), "\nreadonly steps="+schema.Steps+" ") {
+		t.Errorf("%v, wanted %s", err, schema.Steps)
+	}
+}
+
 // The script names the reason and the fix if the clone lacks the previous release. It chooses the
 // last release before HEAD.
 func TestThePreviousRelease(t *testing.T) {
@@ -63,6 +74,7 @@ func TestThePreviousRelease(t *testing.T) {
 	c.says("of the previous release is missing") // HEAD is the first release
 	c.git("commit", "-q", "--allow-empty", "-m", "two")
 	c.says("the previous release is v0.1.0\n")
+	c.says("the last one with the steps before the baseline, is missing; run: git fetch origin " + schema.Steps)
 	c.git("tag", "v0.2.0-rc.1")
 	c.git("commit", "-q", "--allow-empty", "-m", "three")
 	c.git("tag", "v0.2.0")

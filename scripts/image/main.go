@@ -147,7 +147,7 @@ func files(o options) ([]byte, error) {
 		{"etc/ssl/certs/ca-certificates.crt", 0o644, certificates()},
 		{"etc/unstale/", 0o755, nil}, {"unstale", 0o755, binary},
 	} {
-		if err := add(w, f.name, f.mode, o.created(), f.data); err != nil {
+		if err := addFile(w, f.name, f.mode, o.created(), f.data); err != nil {
 			return nil, err
 		}
 	}
@@ -166,8 +166,8 @@ func certificates() []byte {
 	return text
 }
 
-// add writes a file of root, or a directory if the name ends in a slash.
-func add(w *tar.Writer, name string, mode int64, modified time.Time, data []byte) error {
+// addFile writes a file of root, or a directory if the name ends in a slash.
+func addFile(w *tar.Writer, name string, mode int64, modified time.Time, data []byte) error {
 	kind := byte(tar.TypeReg)
 	if name[len(name)-1] == '/' {
 		kind = tar.TypeDir
@@ -220,13 +220,13 @@ func archive(dir, file string, modified time.Time) (err error) {
 			return err
 		}
 		if entry.IsDir() {
-			return add(w, name+"/", 0o755, modified, nil)
+			return addFile(w, name+"/", 0o755, modified, nil)
 		}
 		data, err := os.ReadFile(path)
 		if err != nil {
 			return err
 		}
-		return add(w, name, 0o644, modified, data)
+		return addFile(w, name, 0o644, modified, data)
 	})
 	return errors.Join(err, w.Close())
 }

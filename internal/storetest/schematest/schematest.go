@@ -10,7 +10,6 @@ import (
 	"regexp"
 	"strings"
 	"sync"
-	"testing"
 
 	"github.com/unstale/unstale/migrations"
 )
@@ -30,10 +29,17 @@ var schemas = struct {
 	of map[string]*schema
 }{of: map[string]*schema{}}
 
+// A TB is the part of [testing.TB] that Up needs: the lab imports this package, and no test library.
+type TB interface {
+	Helper()
+	Context() context.Context
+	Fatal(args ...any)
+}
+
 // Up brings the empty database of db to the newest version of the schema. Only the first call of a
 // test binary runs the migrations; the others create the tables that it left, in a fifth of the
 // time. Tests of the migrations themselves call [migrations.Up].
-func Up(t testing.TB, db *sql.DB) {
+func Up(t TB, db *sql.DB) {
 	t.Helper()
 	if err := up(t.Context(), db); err != nil {
 		t.Fatal(err)
@@ -88,7 +94,7 @@ func read(ctx context.Context, db *sql.DB) (*schema, error) {
 	return s, err
 }
 
-// create executes the statements and gives the outbox an ID of its own, as migration 12 does.
+// create executes the statements and gives the outbox an ID of its own, as the baseline does.
 func (s *schema) create(ctx context.Context, db *sql.DB) error {
 	for _, statement := range s.tables {
 		if _, err := db.ExecContext(ctx, statement); err != nil {
