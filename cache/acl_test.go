@@ -36,21 +36,21 @@ func TestReadersPrivileges(t *testing.T) {
 	w := worldAt(t, "redis://"+r.Addr()+"/3")
 	channel := "c:" + t.Name()
 	m, err := invalidation.Parse("mapping.yaml", fmt.Appendf(nil, aclMap, channel), nil)
-	must(t, err)
+	testenv.Must(t, err)
 	b := w.beat(channel, "e")
 	work := func(with string) error {
-		must(t, w.client.FlushDB(t.Context()).Err())
+		testenv.Must(t, w.client.FlushDB(t.Context()).Err())
 		// as a worker does
-		must(t, w.client.HSet(t.Context(), protocol.AliveKey(""), "s", protocol.Alive{Time: time.Now().UnixMicro(), Lease: 10_000, Map: "m"}.String()).Err())
+		testenv.Must(t, w.client.HSet(t.Context(), protocol.AliveKey(""), "s", protocol.Alive{Time: time.Now().UnixMicro(), Lease: 10_000, Map: "m"}.String()).Err())
 		o, err := redisurl.Parse("redis://reader:secret@"+r.Addr()+"/3", false)
-		must(t, err)
+		testenv.Must(t, err)
 		o.ReadTimeout, o.WriteTimeout, o.DialTimeout, o.PoolTimeout = patient, patient, patient, patient
 		client := redis.NewUniversalClient(redisurl.Recommended(o))
 		defer client.Close()
 		memory := memoryOf(channel)
 		memory.Report, memory.Process = true, "p"
 		c, err := cache.New(cache.Config{Redis: client, Prefix: "shop:thing:", Memory: memory, Timeout: patient, Popularity: true})
-		must(t, err)
+		testenv.Must(t, err)
 		defer c.Close()
 		if with == "" {
 			open(t, c)
@@ -106,10 +106,10 @@ func TestShadowPrivileges(t *testing.T) {
 		user := fmt.Sprint("reader-", may)
 		text := strings.Replace(fmt.Sprintf(aclMap, "c:"+t.Name()+r.URL()+user), "shop:thing:{", user+":thing:{", 2)
 		m, err := invalidation.Parse("mapping.yaml", []byte(text), nil)
-		must(t, err)
+		testenv.Must(t, err)
 		testenv.SetUser(t, of.client, user, append([]string{"on", ">secret"}, doctor.ACLRules(doctor.Reader, doctor.ACLOptions{Map: m, Shadow: may})...)...)
 		w := shadowWorldOf(of, user, func(c *cache.Config) {
-			c.Redis, c.Prefix = clientOf(t, "redis://"+user+":secret@"+r.Addr()+"/0"), user+":thing:"
+			c.Redis, c.Prefix = testenv.Client(t, "redis://"+user+":secret@"+r.Addr()+"/0"), user+":thing:"
 		})
 		open(t, w.c)
 		w.fill("1", w.db.read, fromRedis)
@@ -118,7 +118,7 @@ func TestShadowPrivileges(t *testing.T) {
 	}
 	testenv.Eventually(t, "a report", func() bool { // on a busy machine L1 may close meanwhile: unknown
 		_, err := cache.Fetch(t.Context(), worlds[true].c, "1", returns("new"), fromRedis)
-		must(t, err)
+		testenv.Must(t, err)
 		return worlds[true].c.Statistics().Shadow.Differs > 0
 	})
 	worlds[false].want(shadowUnknown)
@@ -136,14 +136,14 @@ func TestHealthyNamesAMissingRight(t *testing.T) {
 	w := worldAt(t, r.URL())
 	for missing, want := range map[string]string{"-evalsha": "evalsha", "-set": "'set'", "-unlink": "'unlink'", "~none": "NOPERM"} {
 		user := strings.Trim(missing, "-~")
-		must(t, w.client.Do(t.Context(), "acl", "setuser", user, "on", ">secret", "~*", "&*", "+@all").Err())
-		c := w.cache(cache.Config{Redis: clientOf(t, "redis://"+user+":secret@"+r.Addr()+"/0"), Prefix: user})
+		testenv.Must(t, w.client.Do(t.Context(), "acl", "setuser", user, "on", ">secret", "~*", "&*", "+@all").Err())
+		c := w.cache(cache.Config{Redis: testenv.Client(t, "redis://"+user+":secret@"+r.Addr()+"/0"), Prefix: user})
 		wantFetch(t, missing, c, "before", w.db.read, nil, "old", cache.FromLoader)
-		must(t, c.Healthy())
+		testenv.Must(t, c.Healthy())
 		if missing[0] == '~' {
-			must(t, w.client.Do(t.Context(), "acl", "setuser", user, "resetkeys", missing).Err())
+			testenv.Must(t, w.client.Do(t.Context(), "acl", "setuser", user, "resetkeys", missing).Err())
 		} else {
-			must(t, w.client.Do(t.Context(), "acl", "setuser", user, missing).Err())
+			testenv.Must(t, w.client.Do(t.Context(), "acl", "setuser", user, missing).Err())
 		}
 		wantFetch(t, missing, c, "k", w.db.read, nil, "old", cache.FromLoader)
 		unnamed := "can't run this command" // as Redis 7.0 says it of a script
@@ -153,7 +153,7 @@ func TestHealthyNamesAMissingRight(t *testing.T) {
 		if n := c.Statistics().Errors; n == 0 {
 			t.Errorf("%s: no errors are counted", missing)
 		}
-		must(t, w.client.Do(t.Context(), "acl", "setuser", user, "~*", "+@all").Err())
+		testenv.Must(t, w.client.Do(t.Context(), "acl", "setuser", user, "~*", "+@all").Err())
 		wantFetch(t, missing, c, "after", w.db.read, nil, "old", cache.FromLoader)
 		if err := c.Healthy(); err != nil {
 			t.Errorf("%s: afterwards Healthy says %v", missing, err)
@@ -168,9 +168,9 @@ func TestHealthyNamesATag(t *testing.T) {
 	r := testenv.OwnRedis(t)
 	w := worldAt(t, r.URL())
 	m, err := invalidation.Parse("mapping.yaml", fmt.Appendf(nil, aclMap, "c"), nil)
-	must(t, err)
+	testenv.Must(t, err)
 	testenv.SetUser(t, w.client, "reader", append([]string{"on", ">secret", "-@all"}, doctor.ACLRules(doctor.Reader, doctor.ACLOptions{Map: m})...)...)
-	c := w.cache(cache.Config{Redis: clientOf(t, "redis://reader:secret@"+r.Addr()+"/0"), Prefix: "shop:thing:"})
+	c := w.cache(cache.Config{Redis: testenv.Client(t, "redis://reader:secret@"+r.Addr()+"/0"), Prefix: "shop:thing:"})
 	tagged := func(ctx context.Context, keys []string) (map[string]string, error) {
 		cache.FillFrom(ctx).Tag("category-7")
 		return allOf(keys), nil
@@ -189,7 +189,7 @@ func TestHealthyNamesATag(t *testing.T) {
 			wantHealthy(what+", during the load", i > 0, uint64(2*i))
 			return tagged(ctx, keys)
 		}, nil)
-		must(t, err)
+		testenv.Must(t, err)
 		wantHealthy(what, true, uint64(2*i+2))
 	}
 	wantFetch(t, "another tag", c, "1", w.db.read, nil, "old", cache.FromLoader)
@@ -204,7 +204,7 @@ func TestPopularNamesItsRule(t *testing.T) {
 	r := testenv.OwnRedis(t)
 	w := worldAt(t, r.URL())
 	testenv.SetUser(t, w.client, "reader", "on", ">secret", "~*", "+@all", "-zrange")
-	c := w.cache(cache.Config{Redis: clientOf(t, "redis://reader:secret@"+r.Addr()+"/0")})
+	c := w.cache(cache.Config{Redis: testenv.Client(t, "redis://reader:secret@"+r.Addr()+"/0")})
 	_, err := c.Popular(t.Context(), 1)
 	if err == nil || !strings.Contains(err.Error(), "popular: an account needs +zrange %R~unstale:popular:*: ") || !strings.Contains(err.Error(), "NOPERM") {
 		t.Errorf("got %v", err)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/cache"
+	"github.com/unstale/unstale/internal/testenv"
 )
 
 // A verdict is a Checker whose answer the test sets.
@@ -188,7 +189,7 @@ func TestAfterFails(t *testing.T) {
 	cancel()
 	_, err = cache.Fetch(ctx, c, "k", fail, policy)
 	wantError(t, "context", err, context.Canceled)
-	must(t, c.Close())
+	testenv.Must(t, c.Close())
 	_, err = cache.Fetch(t.Context(), c, "k", fail, policy)
 	wantError(t, "closed", err, cache.ErrClosed)
 }

@@ -79,9 +79,9 @@ func (a *aliveCheck) due(now time.Time) bool {
 	return now.UnixNano()-a.asked.Load() >= int64(unseenPause)
 }
 
-// ask adds the question to a pipeline. TIME goes along, because the clocks of servers differ, and
-// the client does not know which server will answer.
-func (a *aliveCheck) ask(ctx context.Context, p redis.Pipeliner) (q question) {
+// addQuestion adds the question to a pipeline. TIME goes along, because the clocks of servers
+// differ, and the client does not know which server will answer.
+func (a *aliveCheck) addQuestion(ctx context.Context, p redis.Pipeliner) (q question) {
 	if !a.seen.Load() {
 		a.asked.Store(time.Now().UnixNano())
 	}
@@ -125,17 +125,17 @@ func (a *aliveCheck) answered(ctx context.Context, q question) (young bool, err 
 		if !a.seen.Load() {
 			a.seen.Store(true)
 		}
-		a.wrong.present(a)
+		a.wrong.recordPresence(a)
 		return true, nil
 	case !a.seen.Load():
-		a.look()
+		a.probeNew()
 	default:
 		if err := a.moved(ctx); err != nil {
 			a.strays.Add(1)
 			return false, err
 		}
 	}
-	a.wrong.missing(a, got)
+	a.wrong.recordAbsence(a, got)
 	return false, nil
 }
 
@@ -322,17 +322,17 @@ func (a *aliveCheck) asksNew(ctx context.Context) bool {
 // asks reports whether a pipeline of client leads to a server where workers write.
 func (a *aliveCheck) asks(ctx context.Context, client optioned) (bool, error) {
 	var q question
-	_, err := client.Pipelined(ctx, func(p redis.Pipeliner) error { q = a.ask(ctx, p); return nil })
+	_, err := client.Pipelined(ctx, func(p redis.Pipeliner) error { q = a.addQuestion(ctx, p); return nil })
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return false, err
 	}
 	return a.evaluate(q).young, nil
 }
 
-// look asks a new connection, concurrently with callers, while no field has been seen: workers may
-// have started at another server only. Once a field was seen, a server without fields has been
+// probeNew asks a new connection, concurrently with callers, while no field has been seen: workers
+// may have started at another server only. Once a field was seen, a server without fields has been
 // left.
-func (a *aliveCheck) look() {
+func (a *aliveCheck) probeNew() {
 	now, last := time.Now().UnixNano(), a.looked.Load()
 	if now-last < int64(lookPause) || !a.looked.CompareAndSwap(last, now) {
 		return
@@ -381,7 +381,7 @@ type mapLease struct {
 // field records what a server says.
 func (l *mapLease) field(longest int64, logger *slog.Logger) {
 	if longest > 0 && l.longest.Load() != longest {
-		l.set(longest, logger)
+		l.setLongest(longest, logger)
 	}
 }
 
@@ -401,7 +401,7 @@ func (l *mapLease) beat(b *protocol.Beat, fields bool, logger *slog.Logger) {
 	l.field(longest, logger)
 }
 
-func (l *mapLease) set(longest int64, logger *slog.Logger) {
+func (l *mapLease) setLongest(longest int64, logger *slog.Logger) {
 	l.longest.Store(longest)
 	err := l.healthy()
 	if (err != nil) == l.told.Swap(err != nil) {

@@ -34,7 +34,7 @@ func serversAt(t testing.TB, urls ...string) *twoServers {
 	t.Helper()
 	s := &twoServers{TB: t}
 	for i := range s.clients {
-		s.clients[i] = clientOf(t, urls[i])
+		s.clients[i] = testenv.Client(t, urls[i])
 	}
 	return s
 }
@@ -69,13 +69,13 @@ func (s *twoServers) wroteAs(source string, server int, ago, lease time.Duration
 	client := s.clients[server]
 	at := must1(s, client.Time(s.Context()).Result)
 	text := protocol.Alive{Time: at.Add(-ago).UnixMicro(), Lease: lease.Milliseconds(), Map: "m"}.String()
-	must(s, client.HSet(s.Context(), protocol.AliveKey(""), source, text).Err())
+	testenv.Must(s, client.HSet(s.Context(), protocol.AliveKey(""), source, text).Err())
 }
 
 func must1[R any](t testing.TB, f func() (R, error)) R {
 	t.Helper()
 	r, err := f()
-	must(t, err)
+	testenv.Must(t, err)
 	return r
 }
 
@@ -128,7 +128,7 @@ func TestWorkersLeave(t *testing.T) {
 				}
 				s.wrote(0, gone, time.Minute)
 				if vanished {
-					must(t, s.clients[0].Del(t.Context(), protocol.AliveKey("")).Err())
+					testenv.Must(t, s.clients[0].Del(t.Context(), protocol.AliveKey("")).Err())
 				}
 				s.wrote(1, works, time.Minute)
 				s.master.Store(1)
@@ -138,7 +138,7 @@ func TestWorkersLeave(t *testing.T) {
 				if n := c.Statistics().Strays; n == 0 {
 					t.Error("no answer is counted")
 				}
-				must(t, c.Healthy())
+				testenv.Must(t, c.Healthy())
 				testenv.Eventually(t, "the pool to lead to the new master", func() bool {
 					before := c.Statistics()
 					if name == "Delete" {
@@ -172,12 +172,12 @@ func TestNoWorkerRuns(t *testing.T) {
 	if n, most := s.dials.Load()-before, 1+int32(time.Since(began)/time.Second); n < 1 || n > most {
 		t.Errorf("%d connections, wanted 1 to %d", n, most)
 	}
-	must(t, s.clients[0].Del(t.Context(), protocol.AliveKey("")).Err())
+	testenv.Must(t, s.clients[0].Del(t.Context(), protocol.AliveKey("")).Err())
 	wantFetch(t, "without a trace of one", c, "k", db.read, nil, "old", cache.FromRedis)
 	if n := c.Statistics().Strays; n > 0 {
 		t.Errorf("%d answers count as those of a server that workers have left", n)
 	}
-	must(t, c.Healthy())
+	testenv.Must(t, c.Healthy())
 }
 
 // The lease of the map bounds the lease of a reader, and Healthy reports it.
@@ -205,7 +205,7 @@ func TestLeaseOfTheMap(t *testing.T) {
 	wantAnswer(t, "the load", answers, "old")
 	s.wrote(0, works, 20*time.Second)
 	wantFetched(t, "later", c, "a", db.read, "old")
-	must(t, c.Healthy())
+	testenv.Must(t, c.Healthy())
 }
 
 // A reader that learns of a shorter lease by the answer to its request takes a shorter one: second
@@ -218,12 +218,12 @@ func TestLeaseIsTakenAgainIfTheMapsIsShorter(t *testing.T) {
 		s.wrote(0, works, lowered)
 		key := lowered.String()
 		l, err := c.Lease(t.Context(), key, nil)
-		must(t, err)
+		testenv.Must(t, err)
 		lease, _ := protocol.LeaseKey(key)
 		if life := must1(t, s.clients[0].PTTL(t.Context(), lease).Result); life <= 0 || life > lowered {
 			t.Errorf("a lease of %v, wanted the map's, %v", life, lowered)
 		}
-		must(t, cache.Set(t.Context(), l, "new"))
+		testenv.Must(t, cache.Set(t.Context(), l, "new"))
 		wantFetch(t, "what was set", c, key, func(context.Context) (string, error) { return "loaded", nil }, nil, "new", cache.FromRedis)
 	}
 }
@@ -233,7 +233,7 @@ func TestAliveIsDenied(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)
 	s.wrote(0, works, time.Second)
-	must(t, s.clients[0].Do(t.Context(), "acl", "setuser", "reader", "on", ">secret", "~*", "&*", "+@all", "-hget", "-hgetall").Err())
+	testenv.Must(t, s.clients[0].Do(t.Context(), "acl", "setuser", "reader", "on", ">secret", "~*", "&*", "+@all", "-hget", "-hgetall").Err())
 	client := redis.NewClient(&redis.Options{Addr: s.clients[0].Options().Addr, Username: "reader", Password: "secret", ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = client.Close() })
 	logged := &lines{}
@@ -246,5 +246,5 @@ func TestAliveIsDenied(t *testing.T) {
 	if n := len(logged.with("+hgetall")); n != 1 {
 		t.Errorf("logged %d times", n)
 	}
-	must(t, c.Healthy())
+	testenv.Must(t, c.Healthy())
 }

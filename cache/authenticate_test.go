@@ -27,7 +27,7 @@ func signedMemory(channel string, keys ...protocol.MessageKey) cache.Memory {
 func (w *world) send(channel string, texts ...string) {
 	w.Helper()
 	for _, text := range texts {
-		must(w, w.client.Publish(w.Context(), channel, text).Err())
+		testenv.Must(w, w.client.Publish(w.Context(), channel, text).Err())
 	}
 }
 
@@ -84,9 +84,9 @@ func TestForgedHeartbeats(t *testing.T) {
 	b := w.beat(channel, "e", newKey)
 	open(t, c)
 	first, err := sub.ReceiveMessage(t.Context())
-	must(t, err)
+	testenv.Must(t, err)
 	second, err := sub.ReceiveMessage(t.Context())
-	must(t, err)
+	testenv.Must(t, err)
 	b.stop()
 	seq := uint64(1000)
 	attack := func() {

@@ -38,7 +38,7 @@ func TestNoRedis(t *testing.T) {
 	_, err := cache.Get[string](t.Context(), c, "k")
 	wantError(t, "Get", err, cache.ErrNoRedis)
 	wantError(t, "Healthy", c.Healthy(), cache.ErrNoRedis)
-	must(t, c.Delete(t.Context(), "k"))
+	testenv.Must(t, c.Delete(t.Context(), "k"))
 	got, err := cache.FetchMany(t.Context(), c, []string{"a", "b"}, func(context.Context, []string) (map[string]string, error) {
 		return map[string]string{"a": "1"}, nil
 	}, nil)
@@ -51,7 +51,7 @@ func TestNoRedis(t *testing.T) {
 func newLink(t *testing.T, addr string) *servers.Link {
 	t.Helper()
 	link, err := servers.NewLink("redis", addr)
-	must(t, err)
+	testenv.Must(t, err)
 	t.Cleanup(link.Close)
 	return link
 }
@@ -81,7 +81,7 @@ func TestRedisAway(t *testing.T) {
 	r := testenv.Redis(t)
 	for _, fault := range []string{"closed", "black hole"} {
 		options, err := redis.ParseURL(r.URL)
-		must(t, err)
+		testenv.Must(t, err)
 		link := newLink(t, options.Addr)
 		for name, client := range clientKinds(t, link.Addr()) {
 			db := &database{value: "old"}
@@ -93,7 +93,7 @@ func TestRedisAway(t *testing.T) {
 			if fault == "closed" {
 				link.Close()
 			} else {
-				must(t, link.Swallow())
+				testenv.Must(t, link.Swallow())
 			}
 			for i := range 20 {
 				start := time.Now()
@@ -111,7 +111,7 @@ func TestRedisAway(t *testing.T) {
 				t.Errorf("%s, %s: Delete says that the key is gone", fault, name)
 			}
 			if fault == "closed" {
-				must(t, link.Open())
+				testenv.Must(t, link.Open())
 			} else {
 				link.Calm(t.Context())
 			}
@@ -136,10 +136,10 @@ func TestRedisFreezesDuringLoad(t *testing.T) {
 	p := w.db.paused()
 	answers := fetchBeside(t, c, "k", p.load, nil)
 	<-p.read
-	must(t, r.Pause())
+	testenv.Must(t, r.Pause())
 	close(p.release)
 	wantAnswer(t, "Fetch", answers, "old")
-	must(t, r.Resume())
+	testenv.Must(t, r.Resume())
 }
 
 // Leases that come back with an old snapshot would let an old value in; here a memory's
@@ -153,12 +153,12 @@ func TestRedisRestartsFromASnapshot(t *testing.T) {
 	p := w.db.paused()
 	answers := fetchBeside(t, c, "k", p.load, nil)
 	<-p.read
-	must(t, w.client.Save(t.Context()).Err())
+	testenv.Must(t, w.client.Save(t.Context()).Err())
 	w.commit("new", "k")
-	must(t, r.Kill())
+	testenv.Must(t, r.Kill())
 	testenv.Eventually(t, "the loss to be noticed", func() bool { return c.Healthy() != nil })
-	must(t, r.Restart(t.Context()))
-	direct := clientOf(t, r.URL())
+	testenv.Must(t, r.Restart(t.Context()))
+	direct := testenv.Client(t, r.URL())
 	if n := direct.Exists(t.Context(), "lock:fill:{k}").Val(); n != 1 {
 		t.Fatal("the lease did not come back")
 	}
@@ -190,9 +190,9 @@ func TestRedisOutOfMemory(t *testing.T) {
 	if n := c.Statistics().Errors; n < 10 {
 		t.Errorf("%d values could not be stored, and %d errors are counted", 10, n)
 	}
-	must(t, w.client.ConfigSet(t.Context(), "maxmemory", "0").Err())
+	testenv.Must(t, w.client.ConfigSet(t.Context(), "maxmemory", "0").Err())
 	wantFetch(t, "with memory", c, "k", w.db.read, nil, "old", cache.FromLoader)
-	must(t, c.Healthy())
+	testenv.Must(t, c.Healthy())
 }
 
 func TestConfigIsRefused(t *testing.T) {
@@ -233,7 +233,7 @@ func TestConfigIsRefused(t *testing.T) {
 		}
 	}
 	for _, prefix := range []string{"", "shop:", "{shop}", "shop:{1}:", "{a}}{"} {
-		must(t, newCache(t, cache.Config{Prefix: prefix}).Close())
+		testenv.Must(t, newCache(t, cache.Config{Prefix: prefix}).Close())
 	}
 	for want, o := range map[string]cache.Options{
 		"TTL is 0s":        {},

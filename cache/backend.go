@@ -180,20 +180,20 @@ func send[R any](ctx context.Context, b *backend, verb string, f func(context.Co
 	if err != nil {
 		return r, unsent{fmt.Errorf("%w: %w", ErrRedisConnection, err)}
 	}
-	b.stalls.start(began)
-	defer b.stalls.end()
+	b.stalls.commandBegan(began)
+	defer b.stalls.commandEnded()
 	counts := errEnded // where a hook of the client panics or ends the goroutine
 	defer func() { done(counts) }()
-	inner, ended := begin(ctx, b.hooks.Redis, verb)
+	inner, ended := beginHook(ctx, b.hooks.Redis, verb)
 	r, err = within(inner, b, f)
-	end(ended, err)
+	endHook(ended, err)
 	fault := classify(err)
 	if parent := ctx.Err(); parent != nil && fault != nil {
 		counts = b.left(began, parent)
 		return r, parent
 	}
 	if fault == nil {
-		b.silence.end()
+		b.silence.answered()
 		b.turns.answered(b, began, waited)
 	} else if err = b.blame(began, fault); !errors.Is(err, errStalled) {
 		b.last.Store(&err)
@@ -263,8 +263,8 @@ func (w *writes) recordReply(wrote bool, err error) {
 	}
 }
 
-// refuse makes the error of healthy. It is a separate function because note then allocates nothing
-// unless the error occurs.
+// refuse makes the error of refusal. It is a separate function because recordReply then allocates
+// nothing unless the error occurs.
 func (w *writes) refuse(err error) {
 	if fault := classify(err); fault != nil {
 		err = fault
@@ -273,10 +273,10 @@ func (w *writes) refuse(err error) {
 	w.refused.Store(&err)
 }
 
-// healthy returns why nothing is stored, or nil.
-func (w *writes) healthy() error { return w.since(nil) }
+// refusal returns why nothing is stored, or nil.
+func (w *writes) refusal() error { return w.since(nil) }
 
-// since is like healthy, without a refusal that came before and did not repeat since.
+// since is like refusal, without a refusal that came before and did not repeat since.
 func (w *writes) since(before *error) error {
 	if err := w.refused.Load(); err != nil && err != before {
 		return *err
@@ -307,8 +307,8 @@ func (s *silence) lasts(from, until time.Time, stalled func(from, until time.Tim
 	return s.waited
 }
 
-// end is called with each answer.
-func (s *silence) end() {
+// answered is called with each answer.
+func (s *silence) answered() {
 	if !s.some.Load() {
 		return
 	}
@@ -375,7 +375,7 @@ func (b *backend) pipelined(ctx context.Context, f func(redis.Pipeliner) error) 
 		}
 		own = p.Len()
 		if asks {
-			q = b.alive.ask(ctx, p)
+			q = b.alive.addQuestion(ctx, p)
 			now = q.time
 		} else if due {
 			now = p.Time(ctx)

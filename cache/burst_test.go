@@ -28,9 +28,9 @@ func newBurstWorld(t *testing.T, at *world) *burstWorld {
 	t.Helper()
 	w := &burstWorld{world: at, log: &lines{}}
 	options, err := redis.ParseURL(w.url)
-	must(t, err)
+	testenv.Must(t, err)
 	link := newLink(t, options.Addr)
-	must(t, link.Slow(20))
+	testenv.Must(t, link.Slow(20))
 	options.Addr, options.ContextTimeoutEnabled, options.PoolSize = link.Addr(), true, 20
 	client := redis.NewClient(options)
 	t.Cleanup(func() { _ = client.Close() })
@@ -70,7 +70,7 @@ func TestBurstLargerThanThePool(t *testing.T) {
 		w.burst()
 		return w.loads.Load() == 0
 	})
-	must(t, w.c.Healthy())
+	testenv.Must(t, w.c.Healthy())
 	if away := w.log.with("Redis is away"); len(away) > 0 {
 		t.Error(away)
 	}
@@ -86,7 +86,7 @@ func TestBurstAtAFrozenRedis(t *testing.T) {
 	w := newBurstWorld(t, worldAt(t, r.URL()))
 	w.burst()
 	w.loads.Store(0)
-	must(t, r.Pause())
+	testenv.Must(t, r.Pause())
 	frozen := time.Now()
 	w.burst()
 	t.Logf("all callers had loaded after %v", time.Since(frozen))
@@ -96,5 +96,5 @@ func TestBurstAtAFrozenRedis(t *testing.T) {
 	if away := w.log.with("Redis is away"); len(away) != 1 {
 		t.Errorf("%d lines say that Redis is away: %q", len(away), w.log.with(""))
 	}
-	must(t, r.Resume())
+	testenv.Must(t, r.Resume())
 }

@@ -49,7 +49,7 @@ func New(config Config) (*Cache, error) {
 	c := &Cache{config: config, luck: rand.ExpFloat64}
 	c.loaders.slots, c.loaders.counts, c.loaders.hook, c.loaders.logger = make(chan struct{}, config.Loads), &c.counts, config.Hooks.Load, config.Logger
 	c.flights.pauses.length = config.LoadPause
-	c.run.begin()
+	c.run.startLife()
 	c.redis = newBackend(config)
 	c.redis.alive = newAliveCheck(config, &c.redis.clock, &c.run, &c.counts)
 	c.redis.stalled = &c.counts.stalled
@@ -66,7 +66,7 @@ func New(config Config) (*Cache, error) {
 	}
 	if config.Popularity && c.redis.clock.keeper == nil {
 		c.popularity = newPopularity(config, c.redis)
-		c.run.every(popularInterval, c.popularity.report)
+		c.run.every(popularInterval, c.popularity.sendCounts)
 	}
 	if config.Shadow.Fraction > 0 && c.redis.clock.keeper == nil {
 		c.shadows = newShadows(c)
@@ -90,7 +90,7 @@ func New(config Config) (*Cache, error) {
 // ErrClosed, even if Close returns an error. With Memory.Report, messages whose keys were evicted
 // earlier are reported. A second Close waits again. The Redis client stays open.
 func (c *Cache) Close() error {
-	c.run.close()
+	c.run.refuseWork()
 	c.memory.close() // while its invalidations still arrive
 	c.run.end()
 	return c.run.wait(c.config.HardTimeout+3*c.config.Timeout, c.config.Timeout)
@@ -133,7 +133,7 @@ func (c *Cache) Healthy() error {
 	if err := c.redis.healthy(); err != nil {
 		return err
 	}
-	if err := c.redis.writes.healthy(); err != nil {
+	if err := c.redis.writes.refusal(); err != nil {
 		return err
 	}
 	if err := c.redis.alive.healthy(); err != nil {
@@ -173,8 +173,8 @@ type running struct {
 	ears sync.WaitGroup // goroutines of the subscription
 }
 
-// begin starts the life. Call it before any other method.
-func (r *running) begin() { r.life, r.end = context.WithCancel(context.Background()) }
+// startLife starts the life. Call it before any other method.
+func (r *running) startLife() { r.life, r.end = context.WithCancel(context.Background()) }
 
 // launch runs f in a goroutine that Close waits for. It reports false after Close.
 func (r *running) launch(f func()) bool { return r.launchIn(&r.work, f) }
@@ -222,8 +222,8 @@ func (r *running) stay() bool {
 
 func (r *running) leave() { r.work.Done() }
 
-// close makes launch and stay report false.
-func (r *running) close() {
+// refuseWork makes launch and stay report false.
+func (r *running) refuseWork() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
@@ -427,7 +427,7 @@ func (c *Cache) Statistics() Statistics {
 	}
 	s.Shadow = c.shadows.statistics()
 	s.Reads, s.ReadsVersions = c.reads.statistics()
-	s.OtherKeys = c.reads.others.list()
+	s.OtherKeys = c.reads.others.sorted()
 	s.TotalRequests = s.L1Hits + s.L2Hits + s.Misses
 	if s.TotalRequests > 0 {
 		s.HitRate = float64(s.L1Hits+s.L2Hits) / float64(s.TotalRequests)

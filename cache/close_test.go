@@ -56,10 +56,10 @@ func TestClosedCalls(t *testing.T) {
 	c := w.cache(cache.Config{})
 	wantFetch(t, "first", c, "k", w.db.read, nil, "old", cache.FromLoader)
 	lease, err := c.Lease(t.Context(), "leased", nil)
-	must(t, err)
+	testenv.Must(t, err)
 	kept, err := c.Lease(t.Context(), "kept", nil)
-	must(t, err)
-	must(t, c.Close())
+	testenv.Must(t, err)
+	testenv.Must(t, c.Close())
 	many := func(context.Context, []string) (map[string]string, error) { return nil, nil }
 	for name, call := range map[string]func() error{
 		"Get":                  func() error { _, err := cache.Get[string](t.Context(), c, "k"); return err },
@@ -89,7 +89,7 @@ func TestClosedCalls(t *testing.T) {
 func TestCloseBesideASilentRedis(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	testenv.Must(t, err)
 	asked := make(chan net.Conn, 1)
 	go func() {
 		conn, err := listener.Accept()
@@ -100,10 +100,10 @@ func TestCloseBesideASilentRedis(t *testing.T) {
 	}()
 	client := redis.NewClient(&redis.Options{Addr: listener.Addr().String(), ContextTimeoutEnabled: true, ReadTimeout: time.Minute, MaxRetries: -1})
 	c, err := cache.New(cache.Config{Redis: client, HardTimeout: 50 * time.Millisecond, Timeout: 50 * time.Millisecond, Memory: deafMemory("c:" + t.Name())})
-	must(t, err)
+	testenv.Must(t, err)
 	conn := <-asked
-	must(t, c.Close())
-	must(t, c.Close())
+	testenv.Must(t, c.Close())
+	testenv.Must(t, c.Close())
 	if conn != nil {
 		_ = conn.Close() // which ends what was left behind
 	}
@@ -146,7 +146,7 @@ func TestCloseEndsCheckers(t *testing.T) {
 				go func() { ended <- call(t, c, check) }()
 				<-check.asked
 				begun := time.Now()
-				must(t, c.Close())
+				testenv.Must(t, c.Close())
 				wantError(t, name, <-ended, cache.ErrClosed)
 				if waited := time.Since(begun); waited > 0 {
 					t.Errorf("came back after %v", waited)

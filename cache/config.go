@@ -382,14 +382,14 @@ type Hooks struct {
 	Evict func(keys, patterns []string)
 }
 
-func begin(ctx context.Context, hook func(context.Context, string) (context.Context, func(error)), what string) (context.Context, func(error)) {
+func beginHook(ctx context.Context, hook func(context.Context, string) (context.Context, func(error)), what string) (context.Context, func(error)) {
 	if hook == nil {
 		return ctx, nil
 	}
 	return hook(ctx, what)
 }
 
-func end(hook func(error), err error) {
+func endHook(hook func(error), err error) {
 	if hook != nil {
 		hook(err)
 	}

@@ -22,7 +22,7 @@ func TestUnlinkedElsewhere(t *testing.T) {
 		return m.mark()
 	}
 	read := func(m *memory, since mark, birth int64, after time.Duration) error {
-		return m.unlinks.check("p:k0", birth, since, start.Add(after))
+		return m.unlinks.checkAt("p:k0", birth, since, start.Add(after))
 	}
 	memoryOf := func() *memory {
 		m := sweptMemory(t, 1)
@@ -31,7 +31,7 @@ func TestUnlinkedElsewhere(t *testing.T) {
 	}
 	want := func(what string, m *memory, after time.Duration, total uint64, want error) {
 		t.Helper()
-		if err := m.unlinks.healthy(start.Add(after)); !errors.Is(err, want) || m.unlinks.total.Load() != total {
+		if err := m.unlinks.elsewhereLately(start.Add(after)); !errors.Is(err, want) || m.unlinks.total.Load() != total {
 			t.Errorf("%s: %v, %d old entries, wanted %v, %d", what, err, m.unlinks.total.Load(), want, total)
 		}
 	}
@@ -41,7 +41,7 @@ func TestUnlinkedElsewhere(t *testing.T) {
 	since := heard(m, 0)
 	_ = read(m, before, old, 0)
 	_ = read(m, since, old+1, 0)
-	_ = m.unlinks.check("p:other", old, since, start)
+	_ = m.unlinks.checkAt("p:other", old, since, start)
 	want("read before the message, within the margin, another key", m, 0, 0, nil)
 
 	_ = read(m, since, old, time.Second)

@@ -11,21 +11,22 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/cache"
+	"github.com/unstale/unstale/internal/testenv"
 )
 
 // entry returns what Redis holds under a key.
 func (w *world) entry(key string) map[string]any {
 	w.Helper()
 	var e map[string]any
-	must(w, json.Unmarshal([]byte(w.stored(key)), &e))
+	testenv.Must(w, json.Unmarshal([]byte(w.stored(key)), &e))
 	return e
 }
 
 func (w *world) setEntry(key string, e map[string]any) {
 	w.Helper()
 	text, err := json.Marshal(e)
-	must(w, err)
-	must(w, w.client.Set(w.Context(), key, text, time.Hour).Err())
+	testenv.Must(w, err)
+	testenv.Must(w, w.client.Set(w.Context(), key, text, time.Hour).Err())
 }
 
 func TestEntry(t *testing.T) {
@@ -52,7 +53,7 @@ func TestEntry(t *testing.T) {
 		`{"v":"x","e":99999999999999}`, `{ "e" : 99999999999999, "v" : "x" }`, `{"e":99999999999999,"v":"x","b":5}`,
 		`{"e":99999999999999,"zz":{"v":[1]},"v":"x"}`, `{"f":1,"v":"x","e":99999999999999}`,
 	} {
-		must(t, w.client.Set(t.Context(), "other", text, time.Minute).Err())
+		testenv.Must(t, w.client.Set(t.Context(), "other", text, time.Minute).Err())
 		wantFetch(t, text, c, "other", w.db.read, nil, "x", cache.FromRedis)
 	}
 }
@@ -76,7 +77,7 @@ func TestFieldsAfterTheValue(t *testing.T) {
 		"another codec beside a stamp that is gone": {`{"e":99999999999999,"t":{"T":"gone:1"},"v":"eA==","c":"other"}`, true},
 	} {
 		for _, c := range []*cache.Cache{c, packed} {
-			must(t, w.client.Set(t.Context(), "k", test.text, time.Hour).Err())
+			testenv.Must(t, w.client.Set(t.Context(), "k", test.text, time.Hour).Err())
 			if has, err := c.Has(t.Context(), "k"); has || err != nil {
 				t.Errorf("%s: Has: %v, %v", name, has, err)
 			}
@@ -87,7 +88,7 @@ func TestFieldsAfterTheValue(t *testing.T) {
 			if kept := w.stored("k") == test.text; kept != test.kept {
 				t.Errorf("%s: it is now %s", name, w.stored("k"))
 			}
-			must(t, w.client.Set(t.Context(), "k", test.text, time.Hour).Err())
+			testenv.Must(t, w.client.Set(t.Context(), "k", test.text, time.Hour).Err())
 			got, err := cache.FetchMany(t.Context(), c, []string{"k"}, many, nil)
 			if kept := w.stored("k") == test.text; err != nil || got["k"] != "old" || kept != test.kept {
 				t.Errorf("%s: FetchMany: %v, %v, it is now %s", name, got, err, w.stored("k"))
@@ -95,11 +96,11 @@ func TestFieldsAfterTheValue(t *testing.T) {
 		}
 	}
 	for _, text := range []string{`{"e":99999999999999,"v":null,"n":1}`, `{"e":99999999999999,"v":null,"n":1,"d":3}`} {
-		must(t, w.client.Set(t.Context(), "k", text, time.Hour).Err())
+		testenv.Must(t, w.client.Set(t.Context(), "k", text, time.Hour).Err())
 		_, err := cache.Fetch(t.Context(), c, "k", w.db.read, nil)
 		wantError(t, text, err, cache.ErrNotFound)
 	}
-	must(t, w.client.Set(t.Context(), "k", `{"e":1,"v":"x","s":99999999999999}`, time.Hour).Err())
+	testenv.Must(t, w.client.Set(t.Context(), "k", `{"e":1,"v":"x","s":99999999999999}`, time.Hour).Err())
 	if got, err := cache.FetchResult(t.Context(), c, "k", w.db.read, nil); err != nil || got.Value != "x" || !got.Stale {
 		t.Errorf("a stale time after the value: %+v, %v", got, err)
 	}
@@ -108,7 +109,7 @@ func TestFieldsAfterTheValue(t *testing.T) {
 	e := w.entry("gob") // whose fields are sorted in setEntry: c, e and v
 	w.setEntry("gob", map[string]any{"e": e["e"], "v": e["v"], "z": 1, "c": "gob"})
 	wantFetch(t, "gob in another order", gob, "gob", w.db.read, nil, "old", cache.FromRedis)
-	must(t, w.client.Set(t.Context(), "gob", fmt.Sprintf(`{"e":99999999999999,"v":"%s","c":"gob"}`, e["v"]), time.Hour).Err())
+	testenv.Must(t, w.client.Set(t.Context(), "gob", fmt.Sprintf(`{"e":99999999999999,"v":"%s","c":"gob"}`, e["v"]), time.Hour).Err())
 	wantFetch(t, "gob with its name at the end", gob, "gob", w.db.read, nil, "old", cache.FromRedis)
 }
 
@@ -118,14 +119,14 @@ func TestCorruptAndForeign(t *testing.T) {
 	w := newWorld(t)
 	c := w.cache(cache.Config{})
 	for _, text := range []string{"", "x", `{"e":`, `{"e":99999999999999}`, `{"v":"x"}`, `{"e":99999999999999,"v":}`, `{"e":99999999999999,"v":7}`, `[]`, `{"e":"soon","v":"x"}`, `{"e":0,"v":"x"}`} {
-		must(t, w.client.Set(t.Context(), "k", text, time.Minute).Err())
+		testenv.Must(t, w.client.Set(t.Context(), "k", text, time.Minute).Err())
 		wantFetch(t, text, c, "k", w.db.read, nil, "old", cache.FromLoader)
 		if w.entry("k")["v"] != "old" {
 			t.Errorf("%q was not replaced", text)
 		}
 	}
 	for _, text := range []string{`{"f":3,"e":99999999999999,"v":"x"}`, `{"f":"b","data":1}`, `{"e":99999999999999,"c":"msgpack","v":"gQ=="}`, `{"e":{},"f":3}`} {
-		must(t, w.client.Set(t.Context(), "k", text, time.Minute).Err())
+		testenv.Must(t, w.client.Set(t.Context(), "k", text, time.Minute).Err())
 		wantFetch(t, text, c, "k", w.db.read, nil, "old", cache.FromLoader)
 		if _, err := cache.FetchMany(t.Context(), c, []string{"k"}, func(context.Context, []string) (map[string]string, error) {
 			return map[string]string{"k": "new"}, nil
@@ -136,7 +137,7 @@ func TestCorruptAndForeign(t *testing.T) {
 			t.Errorf("%s became %s", text, got)
 		}
 	}
-	must(t, w.client.LPush(t.Context(), "list", "a").Err())
+	testenv.Must(t, w.client.LPush(t.Context(), "list", "a").Err())
 	wantFetch(t, "a list", c, "list", w.db.read, nil, "old", cache.FromLoader)
 	if w.client.LLen(t.Context(), "list").Val() != 1 {
 		t.Error("the list is gone")
@@ -233,7 +234,7 @@ func TestPlainIsWhatTheCodecWrote(t *testing.T) {
 	c := w.cache(cache.Config{Plain: true, Codec: gobCodec{}})
 	wantFetch(t, "first", c, "k", w.db.read, nil, "old", cache.FromLoader)
 	want, err := gobCodec{}.Marshal("old")
-	must(t, err)
+	testenv.Must(t, err)
 	if got := w.stored("k"); got != string(want) {
 		t.Errorf("stored %q, want %q", got, want)
 	}
@@ -257,10 +258,10 @@ func TestGetHasExpireSet(t *testing.T) {
 	}
 	policy := cache.Moderate.Tagged("t")
 	lease, err := c.Lease(t.Context(), "k", policy)
-	must(t, err)
+	testenv.Must(t, err)
 	_, err = c.Lease(t.Context(), "k", policy)
 	wantError(t, "a second lease", err, cache.ErrTaken)
-	must(t, cache.Set(t.Context(), lease, "old"))
+	testenv.Must(t, cache.Set(t.Context(), lease, "old"))
 	wantError(t, "Set again", cache.Set(t.Context(), lease, "other"), cache.ErrLeaseLost)
 	if got, err := cache.Get[string](t.Context(), c, "k"); got != "old" || err != nil {
 		t.Errorf("Get: %q, %v", got, err)
@@ -277,7 +278,7 @@ func TestGetHasExpireSet(t *testing.T) {
 	}
 	for _, invalidate := range []string{"p:k", "stamp:t"} {
 		lease, err = c.Lease(t.Context(), "k", policy)
-		must(t, err)
+		testenv.Must(t, err)
 		w.unlink(invalidate)
 		wantError(t, "Set after "+invalidate, cache.Set(t.Context(), lease, "older"), cache.ErrLeaseLost)
 		_, err = cache.Get[string](t.Context(), c, "k")
@@ -285,12 +286,12 @@ func TestGetHasExpireSet(t *testing.T) {
 		lease.Release(t.Context())
 	}
 	lease, err = c.Lease(t.Context(), "k", policy)
-	must(t, err)
+	testenv.Must(t, err)
 	if err := cache.Set(t.Context(), lease, func() {}); err == nil || !strings.Contains(err.Error(), "serialize") {
 		t.Errorf("Set of a function: %v", err)
 	}
 	lease, err = c.Lease(t.Context(), "k", policy)
-	must(t, err)
+	testenv.Must(t, err)
 	lease.Release(t.Context())
 }
 
@@ -313,15 +314,15 @@ func TestSetReplacesWhateverIsThere(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	c := w.cache(cache.Config{})
-	must(t, w.client.Set(t.Context(), "format", `{"e":9999999999999,"f":3,"v":"x"}`, 0).Err())
-	must(t, w.client.Set(t.Context(), "codec", `{"e":9999999999999,"c":"other","v":"eA=="}`, 0).Err())
-	must(t, w.client.RPush(t.Context(), "list", "x").Err())
+	testenv.Must(t, w.client.Set(t.Context(), "format", `{"e":9999999999999,"f":3,"v":"x"}`, 0).Err())
+	testenv.Must(t, w.client.Set(t.Context(), "codec", `{"e":9999999999999,"c":"other","v":"eA=="}`, 0).Err())
+	testenv.Must(t, w.client.RPush(t.Context(), "list", "x").Err())
 	for _, key := range []string{"format", "codec", "list"} {
 		wantFetch(t, key, c, key, w.db.read, nil, "old", cache.FromLoader)
 		wantFetch(t, key+" is left alone", c, key, w.db.read, nil, "old", cache.FromLoader)
 		lease, err := c.Lease(t.Context(), key, nil)
-		must(t, err)
-		must(t, cache.Set(t.Context(), lease, "own"))
+		testenv.Must(t, err)
+		testenv.Must(t, cache.Set(t.Context(), lease, "own"))
 		if got, err := cache.Get[string](t.Context(), c, key); got != "own" || err != nil {
 			t.Errorf("%s: got %q, %v", key, got, err)
 		}
@@ -333,7 +334,7 @@ func TestHasDecodesNoValue(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	c := w.cache(cache.Config{})
-	must(t, w.client.Set(t.Context(), "k", `{"e":9999999999999,"c":"gzip","v":"AAAA"}`, time.Minute).Err())
+	testenv.Must(t, w.client.Set(t.Context(), "k", `{"e":9999999999999,"c":"gzip","v":"AAAA"}`, time.Minute).Err())
 	_, err := cache.Get[string](t.Context(), c, "k")
 	wantError(t, "Get", err, cache.ErrMiss)
 	if has, err := c.Has(t.Context(), "k"); !has || err != nil {

@@ -57,25 +57,25 @@ func TestDeleteSaysWhatIsLeft(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			options, err := redis.ParseURL(w.url)
-			must(t, err)
+			testenv.Must(t, err)
 			link := newLink(t, options.Addr)
 			client := clientKinds(t, link.Addr())[name]
 			sent, silentAt := 0, 0
 			hook := func(ctx context.Context, verb string) (context.Context, func(error)) {
 				if sent++; sent == silentAt {
-					must(t, link.Swallow())
+					testenv.Must(t, link.Swallow())
 				}
 				return ctx, nil
 			}
 			c := w.cache(cache.Config{Redis: client, Timeout: 3 * time.Second, Prefix: name + ":", Hooks: cache.Hooks{Redis: hook}})
 			keys := numbered(1200)
 			for _, key := range keys {
-				must(t, w.client.Set(t.Context(), name+":"+key, "v", time.Hour).Err())
+				testenv.Must(t, w.client.Set(t.Context(), name+":"+key, "v", time.Hour).Err())
 			}
-			must(t, c.Delete(t.Context(), "other"))
+			testenv.Must(t, c.Delete(t.Context(), "other"))
 			silentAt = sent + 2
 			err = c.Delete(t.Context(), keys...)
-			must(t, link.Heal(t.Context()))
+			testenv.Must(t, link.Heal(t.Context()))
 			timeouts := []error{cache.ErrInvalidationTimeout, cache.ErrRedisTimeout}
 			wantLeft(t, err, keys[500:], 500, append(timeouts, cache.ErrInvalidationPartial), []error{cache.ErrRedisConnection})
 			for i, key := range keys {
@@ -92,7 +92,7 @@ func TestDeleteSaysWhatIsLeft(t *testing.T) {
 
 			silentAt = sent + 1
 			err = c.DeleteTag(t.Context(), "t", "u")
-			must(t, link.Heal(t.Context()))
+			testenv.Must(t, link.Heal(t.Context()))
 			wantLeft(t, err, []string{"t", "u"}, 0, timeouts, []error{cache.ErrInvalidationPartial})
 		})
 	}
@@ -103,9 +103,9 @@ func TestDeleteIsRefused(t *testing.T) {
 	t.Parallel()
 	r := testenv.OwnRedis(t)
 	w := worldAt(t, r.URL())
-	must(t, w.client.Do(t.Context(), "acl", "setuser", "u", "on", "nopass", "+@all", "~a*", "~lock:fill:{a*").Err())
+	testenv.Must(t, w.client.Do(t.Context(), "acl", "setuser", "u", "on", "nopass", "+@all", "~a*", "~lock:fill:{a*").Err())
 	options, err := redis.ParseURL(r.URL())
-	must(t, err)
+	testenv.Must(t, err)
 	client := redis.NewClient(&redis.Options{Addr: options.Addr, Username: "u", Password: "x", ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = client.Close() })
 	c := w.cache(cache.Config{Redis: client})
@@ -148,14 +148,14 @@ func deafMemory(channel string) cache.Memory {
 // publish sends a message; one without an epoch counts for no gap.
 func (w *world) publish(channel string, m protocol.Message) {
 	w.Helper()
-	must(w, w.client.Publish(w.Context(), channel, m.Append(nil, protocol.FormatEvent)).Err())
+	testenv.Must(w, w.client.Publish(w.Context(), channel, m.Append(nil, protocol.FormatEvent)).Err())
 }
 
 // opened waits until memory is open, by a message of the array format.
 func (w *world) opened(c *cache.Cache, channel string) {
 	w.Helper()
 	testenv.Eventually(w, "memory to open", func() bool {
-		must(w, w.client.Publish(w.Context(), channel, `["nothing"]`).Err())
+		testenv.Must(w, w.client.Publish(w.Context(), channel, `["nothing"]`).Err())
 		return c.Healthy() == nil
 	})
 }
@@ -230,7 +230,7 @@ func TestMemoryOverflows(t *testing.T) {
 			t.Errorf("%d of %d values were refused", n, loads)
 		}
 		if loads == 1 {
-			must(t, c.Healthy())
+			testenv.Must(t, c.Healthy())
 			continue
 		}
 		wantError(t, "Healthy", c.Healthy(), cache.ErrMemoryOverflow)
@@ -240,7 +240,7 @@ func TestMemoryOverflows(t *testing.T) {
 	}
 	wantFetch(t, "then", c, "k1-0-0", w.db.read, nil, "old", cache.FromRedis)
 	wantFetch(t, "then", c, "k1-0-0", w.db.read, nil, "old", cache.FromMemory)
-	must(t, c.Healthy())
+	testenv.Must(t, c.Healthy())
 	if !log.has("memory keeps values again") {
 		t.Error("its end is not logged")
 	}

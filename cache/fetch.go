@@ -285,8 +285,8 @@ func (r *request) past(ctx context.Context) (got, error) {
 		return got{}, ended
 	}
 	fl := alone(r.flightID())
-	r.start(ctx, fl, finding{reading: found, away: classify(err) != nil})
-	o, err := r.wait(ctx, fl, reading{})
+	r.launchFlight(ctx, fl, finding{reading: found, away: classify(err) != nil})
+	o, err := r.awaitFlight(ctx, fl, reading{})
 	if err == nil {
 		err = o.err
 	}
@@ -329,9 +329,9 @@ func (r *request) await(ctx context.Context, f finding, arrival uint64, round in
 		fl, own = r.c.flights.join(id, nil)
 	}
 	if own {
-		r.start(ctx, fl, f)
+		r.launchFlight(ctx, fl, f)
 	}
-	o, err := r.wait(ctx, fl, found)
+	o, err := r.awaitFlight(ctx, fl, found)
 	switch {
 	case err != nil:
 		return got{}, nil, err
@@ -351,9 +351,9 @@ func (r *request) await(ctx context.Context, f finding, arrival uint64, round in
 	return got{value: o.value, source: source, stored: o.accepted, joined: !own, fresh: o.fresh}, nil, nil
 }
 
-// wait waits for a flight. After the soft timeout it returns nil without an error if an old value
-// can be returned instead.
-func (r *request) wait(ctx context.Context, fl *flight, found reading) (*outcome, error) {
+// awaitFlight waits for a flight. After the soft timeout it returns nil without an error if an old
+// value can be returned instead.
+func (r *request) awaitFlight(ctx context.Context, fl *flight, found reading) (*outcome, error) {
 	var soft <-chan time.Time
 	if found.state == onError && r.c.config.SoftTimeout < r.c.config.HardTimeout {
 		timer := time.NewTimer(r.c.config.SoftTimeout)
@@ -371,7 +371,7 @@ func (r *request) wait(ctx context.Context, fl *flight, found reading) (*outcome
 			return nil, ctx.Err()
 		case <-soft:
 			if r.still(ctx, found) {
-				r.c.flights.pauses.begin(r.name)
+				r.c.flights.pauses.pauseLoads(r.name)
 				return nil, nil
 			}
 			soft = nil
@@ -410,19 +410,19 @@ func (r *request) refresh(ctx context.Context, found reading) {
 		return
 	}
 	if fl, own := r.c.flights.join(r.flightID(), nil); own {
-		r.start(ctx, fl, finding{reading: found, unasked: true})
+		r.launchFlight(ctx, fl, finding{reading: found, unasked: true})
 	}
 }
 
-// start runs a flight in a new goroutine.
-func (r *request) start(ctx context.Context, fl *flight, f finding) {
+// launchFlight runs a flight in a new goroutine.
+func (r *request) launchFlight(ctx context.Context, fl *flight, f finding) {
 	if f.led != nil {
 		defer r.c.run.leave()
 	}
 	if r.c.run.launch(func() { growStack(); r.runFlight(ctx, fl, f) }) {
 		return
 	}
-	r.c.flights.end(fl, outcome{err: ErrClosed})
+	r.c.flights.deliver(fl, outcome{err: ErrClosed})
 	if f.led != nil {
 		r.c.giveBack(context.WithoutCancel(ctx), f.led)
 	}
@@ -487,7 +487,7 @@ func (r *request) lead(ctx context.Context, since mark) (found reading, led *job
 	if names.ok && !r.c.flights.under(id) {
 		if fl, own := r.c.flights.join(id, nil); own {
 			var ended bool
-			if found, led, ended, err = r.ask(ctx, fl, since); ended {
+			if found, led, ended, err = r.askLead(ctx, fl, since); ended {
 				return found, led, err
 			}
 		}
@@ -496,14 +496,14 @@ func (r *request) lead(ctx context.Context, since mark) (found reading, led *job
 	return found, nil, err
 }
 
-// ask sends the command of lead. ended reports that its answer completes the request.
-func (r *request) ask(ctx context.Context, fl *flight, since mark) (found reading, led *job, ended bool, err error) {
-	stays := r.c.run.stay() // until its load is under way: see request.start
+// askLead sends the command of lead. ended reports that its answer completes the request.
+func (r *request) askLead(ctx context.Context, fl *flight, since mark) (found reading, led *job, ended bool, err error) {
+	stays := r.c.run.stay() // until its load is under way: see request.launchFlight
 	defer func() {          // even if the client panics
 		if led != nil {
 			return
 		}
-		r.c.flights.end(fl, nothing)
+		r.c.flights.deliver(fl, nothing)
 		if stays {
 			r.c.run.leave()
 		}
@@ -512,7 +512,7 @@ func (r *request) ask(ctx context.Context, fl *flight, since mark) (found readin
 		return reading{}, nil, false, nil
 	}
 	j := r.job(fl, reading{})
-	g, err := j.ask(detached(ctx))
+	g, err := j.takeLease(detached(ctx))
 	switch {
 	case classify(err) != nil:
 		return reading{}, nil, true, err
@@ -520,7 +520,7 @@ func (r *request) ask(ctx context.Context, fl *flight, since mark) (found readin
 		j.granted(g, since)
 		return reading{}, j, true, nil
 	case err == nil && g.kind == "value":
-		r.c.flights.end(fl, nothing) // before the tag versions of an entry are read
+		r.c.flights.deliver(fl, nothing) // before the tag versions of an entry are read
 		found, err = r.judge(ctx, []byte(g.text), g.stamps)
 		return found, nil, true, err
 	}

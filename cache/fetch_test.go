@@ -47,7 +47,7 @@ func TestFetch(t *testing.T) {
 	if s.TotalRequests != 3 || s.L2Hits != 2 || s.Misses != 1 || s.Sets != 1 || s.Loads != 1 || s.HitRate < 0.66 || s.HitRate > 0.67 {
 		t.Errorf("%+v", s)
 	}
-	must(t, c.Healthy())
+	testenv.Must(t, c.Healthy())
 }
 
 // The TTLs of many entries differ.
@@ -60,7 +60,7 @@ func TestJitter(t *testing.T) {
 	for i := range 200 {
 		key := fmt.Sprint("k", i)
 		_, err := cache.Fetch(t.Context(), c, key, w.db.read, policy)
-		must(t, err)
+		testenv.Must(t, err)
 		ttl := w.client.PTTL(t.Context(), key).Val()
 		least, most = min(least, ttl), max(most, ttl)
 	}
@@ -302,7 +302,7 @@ func TestTypes(t *testing.T) {
 		t.Errorf("%v, %v", something, err)
 	}
 	_, err = cache.Fetch(t.Context(), c, "f", func(context.Context) (chan int, error) { return make(chan int), nil }, nil)
-	if must(t, err); c.Statistics().Errors != 1 {
+	if testenv.Must(t, err); c.Statistics().Errors != 1 {
 		t.Errorf("%+v", c.Statistics())
 	}
 }
@@ -351,7 +351,7 @@ func TestNotFoundOfLoader(t *testing.T) {
 	for range 2 {
 		got, err := cache.Warm(t.Context(), c, slices.Values([]string{"k", "warm"}), warm, nil, cache.WarmOptions{})
 		wantWarmed(t, "Warm", got, cache.Warmed{Missing: 2})
-		must(t, err)
+		testenv.Must(t, err)
 	}
 	if n := c.Statistics().LoadErrors; loads != 2 || n != 0 {
 		t.Errorf("%d loads, %d errors, wanted two and none", loads, n)
@@ -372,8 +372,8 @@ func TestClosed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	c := w.cache(cache.Config{})
-	must(t, c.Close())
-	must(t, c.Close())
+	testenv.Must(t, c.Close())
+	testenv.Must(t, c.Close())
 	_, err := cache.Fetch(t.Context(), c, "k", w.db.read, nil)
 	wantError(t, "Fetch", err, cache.ErrClosed)
 	wantError(t, "Delete", c.Delete(t.Context(), "k"), cache.ErrClosed)
@@ -387,7 +387,7 @@ func TestCloseEndsLoads(t *testing.T) {
 	p := w.db.paused()
 	answers := fetchBeside(t, c, "k", p.load, nil)
 	<-p.read
-	must(t, c.Close())
+	testenv.Must(t, c.Close())
 	if got := <-answers; got.err == nil {
 		t.Errorf("got %q", got.value)
 	}

@@ -186,27 +186,27 @@ func (q *fillQueue) fill(ctx context.Context, p parcel, queued func()) filling {
 	f := &queuedFill{parcel: p, result: filling{err: errEnded}, done: make(chan struct{})}
 	q.waiting <- f
 	queued()
-	q.start(ctx)
+	q.startPipeline(ctx)
 	<-f.done
 	return f.result
 }
 
-// start sends a pipeline in a new goroutine, unless one is under way or nothing waits. Every
-// pipeline starts the next one.
-func (q *fillQueue) start(ctx context.Context) {
+// startPipeline sends a pipeline in a new goroutine, unless one is under way or nothing waits.
+// Every pipeline starts the next one.
+func (q *fillQueue) startPipeline(ctx context.Context) {
 	if len(q.waiting) == 0 || !q.sending.TryLock() {
 		return
 	}
 	go func() {
-		defer q.start(ctx) // what has come meanwhile
+		defer q.startPipeline(ctx) // what has come meanwhile
 		defer q.sending.Unlock()
-		q.send(ctx)
+		q.sendFills(ctx)
 	}()
 }
 
-// send sends the waiting values, as one pipeline. Their callers get an error if the client panics or
-// ends the goroutine.
-func (q *fillQueue) send(ctx context.Context) {
+// sendFills sends the waiting values, as one pipeline. Their callers get an error if the client
+// panics or ends the goroutine.
+func (q *fillQueue) sendFills(ctx context.Context) {
 	var fills []*queuedFill
 	var parcels []parcel
 	defer func() {

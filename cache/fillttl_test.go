@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/cache"
+	"github.com/unstale/unstale/internal/testenv"
 )
 
 // A value whose loader has given it a TTL is not given out after that: neither as a stale one, nor
@@ -18,7 +19,7 @@ func TestFillBoundsLife(t *testing.T) {
 	p := cache.MustPolicy(cache.Options{TTL: time.Minute, Stale: time.Hour, StaleOnError: 2 * time.Hour})
 	for _, own := range []time.Duration{20 * time.Second, time.Hour} {
 		for range 20 {
-			must(t, c.Delete(t.Context(), "k"))
+			testenv.Must(t, c.Delete(t.Context(), "k"))
 			wantFetch(t, "load", c, "k", func(ctx context.Context) (string, error) {
 				cache.FillFrom(ctx).TTL(own)
 				return w.db.read(ctx)
@@ -27,7 +28,7 @@ func TestFillBoundsLife(t *testing.T) {
 				t.Fatalf("an entry with a TTL of %v lives for %v", own, left)
 			}
 			var e struct{ S, O int64 }
-			must(t, json.Unmarshal([]byte(w.stored("k")), &e))
+			testenv.Must(t, json.Unmarshal([]byte(w.stored("k")), &e))
 			if e.S != 0 || e.O != 0 {
 				t.Fatalf("an entry with a TTL of %v is given out until %d and %d", own, e.S, e.O)
 			}
@@ -45,7 +46,7 @@ func TestCheckerPanics(t *testing.T) {
 	p := cache.Moderate.After(brokenChecker{})
 	wantFetch(t, "one key", c, "k", w.db.read, p, "new", cache.FromLoader)
 	_, err := cache.FetchMany(t.Context(), c, []string{"k"}, func(context.Context, []string) (map[string]string, error) { return nil, nil }, p)
-	must(t, err)
+	testenv.Must(t, err)
 	_, err = cache.GetAfter[string](t.Context(), c, "k", brokenChecker{})
 	wantError(t, "GetAfter", err, cache.ErrMiss)
 	if n := c.Statistics().Unsettled; n != 3 {

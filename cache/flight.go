@@ -75,7 +75,7 @@ type pauses struct {
 	until  map[string]time.Time
 }
 
-func (p *pauses) begin(name string) {
+func (p *pauses) pauseLoads(name string) {
 	if p.length <= 0 {
 		return
 	}
@@ -189,11 +189,11 @@ func (f *flights) leave(fl *flight) {
 	}
 }
 
-// end seals a flight and gives the outcome to all that wait. Only the first one counts.
-func (f *flights) end(fl *flight, o outcome) {
+// deliver seals a flight and gives the outcome to all that wait. Only the first one counts.
+func (f *flights) deliver(fl *flight, o outcome) {
 	f.seal(fl)
 	if o.failed() {
-		f.pauses.begin(fl.id.name)
+		f.pauses.pauseLoads(fl.id.name)
 	}
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
@@ -427,8 +427,8 @@ type stallWatch struct {
 
 type stall struct{ from, to time.Time }
 
-// start is called before each command.
-func (w *stallWatch) start(now time.Time) {
+// commandBegan is called before each command.
+func (w *stallWatch) commandBegan(now time.Time) {
 	if w.launch == nil {
 		return
 	}
@@ -439,8 +439,8 @@ func (w *stallWatch) start(now time.Time) {
 	}
 }
 
-// end is called after each command.
-func (w *stallWatch) end() {
+// commandEnded is called after each command.
+func (w *stallWatch) commandEnded() {
 	if w.launch != nil {
 		w.flying.Add(-1)
 	}

@@ -245,8 +245,8 @@ func (r *room) deleted(e otter.DeletionEvent[string, *kept]) {
 	}
 }
 
-// check logs once that more values were dropped than given out.
-func (r *room) check(hits *stats.Counter, size func() int) {
+// warnIfSmall logs once that more values were dropped than given out.
+func (r *room) warnIfSmall(hits *stats.Counter, size func() int) {
 	full := r.full.Load()
 	if full == 0 || !r.mu.TryLock() {
 		return

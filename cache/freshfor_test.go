@@ -8,6 +8,7 @@ import (
 
 	"github.com/unstale/unstale/cache"
 	"github.com/unstale/unstale/cache/cachetest"
+	"github.com/unstale/unstale/internal/testenv"
 )
 
 // A loaded value, and one from Redis, is fresh for the rest of its TTL. A stale one is not.
@@ -75,9 +76,9 @@ func TestFreshForInMemory(t *testing.T) {
 	load := func(context.Context) (string, error) { return "v", nil }
 	policy := cache.For(time.Hour)
 	loaded, err := cache.FetchResult(t.Context(), c, "k", load, policy)
-	must(t, err)
+	testenv.Must(t, err)
 	kept, err := cache.FetchResult(t.Context(), c, "k", load, policy)
-	must(t, err)
+	testenv.Must(t, err)
 	if kept.Source != cache.FromMemory || kept.FreshFor > loaded.FreshFor+time.Second || kept.FreshFor < 45*time.Minute {
 		t.Errorf("loaded: %+v, then %+v", loaded, kept)
 	}

@@ -250,7 +250,7 @@ func (c *Cache) Lease(ctx context.Context, key string, p *Policy) (*Lease, error
 		return nil, fmt.Errorf("take lease: %w: the braces of the key or a tag leave it without one, or a tag is not UTF-8", ErrTaken)
 	}
 	mark := c.memory.mark()
-	g, err := j.ask(ctx)
+	g, err := j.takeLease(ctx)
 	switch {
 	case err != nil:
 		return nil, wrapped("take lease", err)

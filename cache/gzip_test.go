@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/cache"
+	"github.com/unstale/unstale/internal/testenv"
 )
 
 // namedCodec is a codec by another name.
@@ -79,8 +80,8 @@ func packed(t *testing.T, texts ...string) string {
 			var b bytes.Buffer
 			w := gzip.NewWriter(&b)
 			_, err := w.Write([]byte(text))
-			must(t, err)
-			must(t, w.Close())
+			testenv.Must(t, err)
+			testenv.Must(t, w.Close())
 			members[text] = b.Bytes()
 		}
 		all = append(all, members[text]...)
@@ -96,7 +97,7 @@ func TestCompressedAndDamaged(t *testing.T) {
 	c := w.cache(cache.Config{})
 	whole := packed(t, `"old"`)
 	checksum, err := base64.StdEncoding.DecodeString(whole)
-	must(t, err)
+	testenv.Must(t, err)
 	checksum[len(checksum)-6] ^= 1
 	const other = 99999999999999
 	for name, row := range map[string]struct {
@@ -119,7 +120,7 @@ func TestCompressedAndDamaged(t *testing.T) {
 		wantFetch(t, name, c, name, load, nil, row.want, cache.FromRedis)
 	}
 	escaped := `{"c":"gz\u0069p","e":99999999999999,"v":"` + strings.ReplaceAll(whole, "/", `\/`) + `"}`
-	must(t, w.client.Set(t.Context(), "escaped", escaped, time.Minute).Err())
+	testenv.Must(t, w.client.Set(t.Context(), "escaped", escaped, time.Minute).Err())
 	wantFetch(t, "escaped", c, "escaped", w.db.read, nil, "old", cache.FromRedis)
 	w.setEntry("foreign", map[string]any{"e": other, "c": "gob+gzip", "v": whole})
 	before := w.stored("foreign")

@@ -61,12 +61,12 @@ func (r *request) runFlight(ctx context.Context, fl *flight, f finding) {
 	defer j.finish(ctx)
 	if f.led == nil && j.leasable() {
 		if value, ended := j.acquire(ctx, f.reading); ended {
-			r.c.flights.end(fl, value)
+			r.c.flights.deliver(fl, value)
 			return
 		}
 	}
 	if j.lease == "" && f.unasked {
-		r.c.flights.end(fl, nothing)
+		r.c.flights.deliver(fl, nothing)
 		return
 	}
 	if j.lease == "" && !j.away {
@@ -82,7 +82,7 @@ func (j *job) finish(ctx context.Context) {
 	failure := recover()
 	switch {
 	case !j.fl.ended():
-		j.request.c.flights.end(j.fl, outcome{err: j.request.c.loaders.panicked(j.key, failure), started: j.started})
+		j.request.c.flights.deliver(j.fl, outcome{err: j.request.c.loaders.panicked(j.key, failure), started: j.started})
 	case failure != nil:
 		j.request.c.counts.failed()
 		_ = j.request.c.loaders.panicked(j.key, failure) // all have their answer already
@@ -107,7 +107,7 @@ func (j *job) acquire(ctx context.Context, found reading) (o outcome, ended bool
 	end := time.Now().Add(c.leases.life())
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		mark, again := c.memory.mark(), false
-		g, err := j.ask(detached(ctx)) // the leases to release depend on the answer
+		g, err := j.takeLease(detached(ctx)) // the leases to release depend on the answer
 		switch {
 		case ctx.Err() != nil:
 			if g.kind == "lease" {
@@ -169,11 +169,11 @@ func (j *job) perform(ctx context.Context) {
 	}
 	ctx, cancel := context.WithDeadline(ctx, begun.Add(c.config.HardTimeout))
 	defer cancel()
-	defer context.AfterFunc(ctx, func() { c.flights.end(j.fl, outcome{err: c.overdue()}) })()
+	defer context.AfterFunc(ctx, func() { c.flights.deliver(j.fl, outcome{err: c.overdue()}) })()
 	fill := &Fill{keys: []string{j.key}}
 	c.loaders.callLoader(ctx, fill, &j.loading)
 	if ctx.Err() != nil {
-		c.flights.end(j.fl, outcome{err: c.overdue()})
+		c.flights.deliver(j.fl, outcome{err: c.overdue()})
 		return
 	}
 	o := outcome{value: j.result, err: j.err, started: j.started, negative: isNotFound(j.err)}
@@ -185,7 +185,7 @@ func (j *job) perform(ctx context.Context) {
 	if released {
 		j.lease = ""
 	}
-	c.flights.end(j.fl, o)
+	c.flights.deliver(j.fl, o)
 }
 
 // overdue returns the reason why the context of a load has ended.
@@ -196,8 +196,8 @@ func (c *Cache) overdue() error {
 	return ErrLoadTimeout
 }
 
-// ask asks for the lease: see leaseClient.takeAll.
-func (j *job) ask(ctx context.Context) (grant, error) {
+// takeLease asks for the lease: see leaseClient.takeAll.
+func (j *job) takeLease(ctx context.Context) (grant, error) {
 	return j.request.c.leases.take(ctx, &j.claim, j.tags, j.longest())
 }
 
@@ -279,9 +279,9 @@ func (l *loaders) callLoader(ctx context.Context, fill *Fill, r *loading) {
 			<-l.slots
 		}
 		l.counts.loaded(r.err)
-		end(ended, r.err)
+		endHook(ended, r.err)
 	}()
-	ctx, ended = begin(context.WithValue(ctx, fillKey{}, fill), l.hook, r.key)
+	ctx, ended = beginHook(context.WithValue(ctx, fillKey{}, fill), l.hook, r.key)
 	r.result, r.err = r.load(ctx)
 	returned = true
 }
@@ -343,7 +343,7 @@ func (j *job) pack(ctx context.Context, fill *Fill, o *outcome, cost time.Durati
 	if stamped, err := j.stampedBy(ctx, fill, &p.entry); !stamped {
 		return parcel{}, err
 	}
-	if p.text, err = j.text(&p.entry, o); err != nil {
+	if p.text, err = j.storedForm(&p.entry, o); err != nil {
 		return parcel{}, err
 	}
 	// Callers that come from now on have to ask Redis.
@@ -475,8 +475,8 @@ func (j *job) readLate(ctx context.Context, fill *Fill, tags []string, life time
 	}
 }
 
-// text returns the entry in its stored form.
-func (j *job) text(e *entry, o *outcome) ([]byte, error) {
+// storedForm returns the entry in its stored form.
+func (j *job) storedForm(e *entry, o *outcome) ([]byte, error) {
 	config := &j.request.c.config
 	if config.Plain {
 		return marshal(config.Codec, o.value)

@@ -44,7 +44,7 @@ func missing(t *testing.T, c *cache.Cache) {
 	t.Helper()
 	for i := range 40 {
 		_, err := cache.Fetch(t.Context(), c, fmt.Sprint("missing", t.Name(), i, time.Now().UnixNano()), func(context.Context) (string, error) { return "", nil }, nil)
-		must(t, err)
+		testenv.Must(t, err)
 	}
 }
 
@@ -75,20 +75,20 @@ func TestLeaseFirst(t *testing.T) {
 	missing(t, c)
 	want("sliding", fetch("k3", cache.Sliding(time.Minute, time.Hour), cache.FromLoader), "read", "lease", "fill")
 	want("no lease", fetch("{a}", nil, cache.FromLoader), "read")
-	must(t, w.client.RPush(t.Context(), "list", "x").Err())
+	testenv.Must(t, w.client.RPush(t.Context(), "list", "x").Err())
 	want("a list", fetch("list", nil, cache.FromLoader), "lease", "read")
-	must(t, w.client.Set(t.Context(), "foreign", `{"f":9,"v":1,"e":1}`, 0).Err())
+	testenv.Must(t, w.client.Set(t.Context(), "foreign", `{"f":9,"v":1,"e":1}`, 0).Err())
 	want("foreign", fetch("foreign", nil, cache.FromLoader), "lease")
-	must(t, w.client.Set(t.Context(), "corrupt", `{`, 0).Err())
+	testenv.Must(t, w.client.Set(t.Context(), "corrupt", `{`, 0).Err())
 	want("corrupt", fetch("corrupt", nil, cache.FromLoader), "lease", "lease", "fill")
-	must(t, w.client.Set(t.Context(), "lock:hold:{held}", "h", time.Minute).Err())
+	testenv.Must(t, w.client.Set(t.Context(), "lock:hold:{held}", "h", time.Minute).Err())
 	want("held", fetch("held", nil, cache.FromLoader), "lease", "read", "lease")
 	missing(t, c)
 	want("short of time", func() {
 		ctx, cancel := context.WithTimeout(t.Context(), patient/2)
 		defer cancel()
 		_, err := cache.Fetch(ctx, c, "k4", w.db.read, nil)
-		must(t, err)
+		testenv.Must(t, err)
 	}, "read", "lease", "fill")
 	for range 40 {
 		fetch("k1", nil, cache.FromRedis)()
@@ -103,7 +103,7 @@ func TestLeaseFirstFindsAnExpiredValue(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	c := w.cache(cache.Config{})
-	must(t, w.client.Set(t.Context(), "k", `{"e":1,"s":99999999999999,"v":"old"}`, 0).Err())
+	testenv.Must(t, w.client.Set(t.Context(), "k", `{"e":1,"s":99999999999999,"v":"old"}`, 0).Err())
 	missing(t, c)
 	p := w.db.paused()
 	for range 2 { // the second while the load is under way
@@ -200,7 +200,7 @@ func TestCloseGivesLeasesBackThatWereAskedForFirst(t *testing.T) {
 		default:
 		}
 		close(answer.goOn)
-		must(t, <-closed)
+		testenv.Must(t, <-closed)
 		lease, err := other.Lease(t.Context(), "k", nil)
 		if err != nil {
 			t.Errorf("after Close: %v", err)

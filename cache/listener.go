@@ -106,7 +106,7 @@ func (l *listener) receive(ctx context.Context, sub *redis.PubSub, b *backlog) {
 		if err != nil {
 			a.got = err
 		}
-		b.begin(a.at)
+		b.setArrival(a.at)
 		if m, ok := a.got.(*redis.Message); ok {
 			a.decode(m.Payload)
 			a.rejected = l.authentic.authenticate(m, a)
@@ -283,15 +283,15 @@ func newBacklog() *backlog {
 	return &backlog{ready: make(chan struct{}, 1), closed: make(chan struct{})}
 }
 
-// begin records the time of an arrival that add will append.
-func (b *backlog) begin(at time.Time) {
+// setArrival records the time of an arrival that add will append.
+func (b *backlog) setArrival(at time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.begun = at
 }
 
 // push appends an arrival. Without room it drops messages and appends one arrival with errBacklog
-// for all of them in a row. It reports false after close.
+// for all of them in a row. It returns false after close.
 func (b *backlog) push(a *arrival) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

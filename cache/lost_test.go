@@ -84,12 +84,12 @@ func TestLostLeaseIsGivenBack(t *testing.T) {
 			return map[string]string{"k": "old"}, nil
 		}, tagged)
 		if ctx.Err() == nil {
-			must(t, err)
+			testenv.Must(t, err)
 		}
 	}
 	one := func(ctx context.Context, c *cache.Cache) {
 		if _, err := cache.Fetch(ctx, c, "k", w.db.read, nil); ctx.Err() == nil {
-			must(t, err)
+			testenv.Must(t, err)
 		}
 	}
 	for name, test := range map[string]struct {
@@ -105,7 +105,7 @@ func TestLostLeaseIsGivenBack(t *testing.T) {
 			wantError(t, "Lease", err, context.DeadlineExceeded)
 		}, short: true},
 	} {
-		config.Timeout, config.Redis = 300*time.Millisecond, clientOf(t, w.url)
+		config.Timeout, config.Redis = 300*time.Millisecond, testenv.Client(t, w.url)
 		if test.short {
 			config.Timeout = patient
 		}
@@ -120,7 +120,7 @@ func TestLostLeaseIsGivenBack(t *testing.T) {
 			if test.short {
 				ctx, cancel = context.WithTimeout(t.Context(), limit)
 			}
-			must(t, other.Delete(t.Context(), "k", "k2"))
+			testenv.Must(t, other.Delete(t.Context(), "k", "k2"))
 			test.call(ctx, c)
 			cancel()
 		}
@@ -158,7 +158,7 @@ func (m *moved) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 func TestLostLeaseOfASlotThatMoves(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	client, moving := clientOf(t, w.url), &moved{}
+	client, moving := testenv.Client(t, w.url), &moved{}
 	loss, c := lossOf(client), w.cache(cache.Config{Redis: client, Lease: time.Hour, Timeout: 300 * time.Millisecond, Pause: time.Millisecond})
 	client.AddHook(moving)
 	moving.left.Store(3)
@@ -171,12 +171,12 @@ func TestLostLeaseOfASlotThatMoves(t *testing.T) {
 func TestLateCopyOfALeaseIsGivenBack(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	client := clientOf(t, w.url)
+	client := testenv.Client(t, w.url)
 	loss, c := lossOf(client), w.cache(cache.Config{Redis: client, Lease: time.Hour, Timeout: 2 * time.Second})
 	args := loss.lease(t, c)
 	w.wantNoLease("at first", "k")
 	args[0], args[1] = "eval", protocol.LeaseScript
-	must(t, w.client.Do(t.Context(), args...).Err())
+	testenv.Must(t, w.client.Do(t.Context(), args...).Err())
 	w.wantNoLease("the copy", "k")
 }
 
@@ -198,13 +198,13 @@ func TestRedisStandsStill(t *testing.T) {
 		p := w.db.paused()
 		loading := fetchBeside(t, c, "loading", p.load, nil)
 		<-p.read
-		must(t, r.Pause())
+		testenv.Must(t, r.Pause())
 		close(p.release)
 		wantAnswer(t, name, loading, "old")
 		for i := range 3 {
 			wantFetch(t, name, c, fmt.Sprint("k", i), w.db.read, nil, "old", cache.FromLoader)
 		}
-		must(t, r.Resume())
+		testenv.Must(t, r.Resume())
 		for _, key := range []string{"loading", "k0", "k1", "k2"} {
 			// though a lease lasts an hour
 			wantFetched(t, name+", "+key, other, key, w.db.read, "old")
@@ -217,7 +217,7 @@ func TestLeaseIsGivenBackAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	options, err := redis.ParseURL(w.url)
-	must(t, err)
+	testenv.Must(t, err)
 	link := newLink(t, options.Addr)
 	options.Addr, options.ContextTimeoutEnabled = link.Addr(), true
 	client := redis.NewClient(options)
@@ -232,7 +232,7 @@ func TestLeaseIsGivenBackAfterAnOutage(t *testing.T) {
 	link.Close()
 	close(p.release)
 	wantError(t, "Fetch", (<-answers).err, context.Canceled)
-	must(t, link.Open())
+	testenv.Must(t, link.Open())
 	w.wantNoLease("after the outage", "k")
 }
 
@@ -242,7 +242,7 @@ func TestLeaseIsGivenBackWithoutStamps(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	c, other := w.cache(cache.Config{Lease: time.Hour}), w.cache(cache.Config{Lease: time.Hour})
-	must(t, w.client.RPush(t.Context(), "stamp:t", "x").Err())
+	testenv.Must(t, w.client.RPush(t.Context(), "stamp:t", "x").Err())
 	for range 2 {
 		wantFetch(t, "tagged", c, "k", w.db.read, cache.Moderate.Tagged("t"), "old", cache.FromLoader)
 	}
@@ -261,7 +261,7 @@ func TestCloseGivesLeasesBack(t *testing.T) {
 	go func() { closed <- c.Close() }()
 	testenv.Eventually(t, "Close", func() bool { return c.Delete(t.Context()) != nil })
 	close(stop.goOn)
-	must(t, <-closed)
+	testenv.Must(t, <-closed)
 	wantError(t, "Fetch", (<-answers).err, cache.ErrClosed)
 	if text := w.stored("lock:fill:{k}"); text != "" {
 		t.Errorf("the lease is still there: %s", text)

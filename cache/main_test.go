@@ -39,19 +39,6 @@ func TestMain(m *testing.M) {
 // patient is a Timeout that a busy machine does not reach.
 const patient = 5 * time.Second
 
-// clientOf returns a client that heeds contexts and closes with the test.
-func clientOf(t testing.TB, url string) *redis.Client {
-	t.Helper()
-	o, err := redis.ParseURL(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o.ContextTimeoutEnabled = true
-	client := redis.NewClient(o)
-	t.Cleanup(func() { _ = client.Close() })
-	return client
-}
-
 // newCache makes a Cache that closes with the test.
 func newCache(t testing.TB, config cache.Config) *cache.Cache {
 	t.Helper()
@@ -91,13 +78,13 @@ func newWorld(t testing.TB) *world {
 func worldAt(t testing.TB, url string) *world {
 	t.Helper()
 	at, err := redisurl.Parse(url, false)
-	must(t, err)
+	testenv.Must(t, err)
 	k, err := keyspace.Open(keyspace.Options{Redis: at, Timeout: patient})
-	must(t, err)
+	testenv.Must(t, err)
 	t.Cleanup(func() { _ = k.Close() })
 	w := &world{TB: t, url: url, worker: k, db: &database{value: "old"}}
 	if strings.HasPrefix(url, "redis:") {
-		w.client = clientOf(t, url)
+		w.client = testenv.Client(t, url)
 	}
 	return w
 }
@@ -106,7 +93,7 @@ func worldAt(t testing.TB, url string) *world {
 func (w *world) cache(config cache.Config) *cache.Cache {
 	w.Helper()
 	if config.Redis == nil {
-		config.Redis = clientOf(w, w.url)
+		config.Redis = testenv.Client(w, w.url)
 	}
 	return newCache(w, config)
 }
@@ -236,13 +223,6 @@ func wantFetch(t testing.TB, what string, c *cache.Cache, key string, load cache
 	got, err := cache.FetchResult(t.Context(), c, key, load, p)
 	if err != nil || got.Value != want || got.Source != from {
 		t.Errorf("%s: got %q from %v, %v, want %q from %v", what, got.Value, got.Source, err, want, from)
-	}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 

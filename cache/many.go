@@ -182,18 +182,18 @@ type manyLoad struct {
 
 func (b *group) newLoad() *manyLoad { return &manyLoad{group: b, fl: alone(flightID{})} }
 
-// start runs the load in a new goroutine.
-func (l *manyLoad) start(ctx context.Context) {
+// launchAll runs the load in a new goroutine.
+func (l *manyLoad) launchAll(ctx context.Context) {
 	if len(l.jobs) > 0 && !l.c.run.launch(func() { l.loadAll(flightContext{l.c.run.life, ctx}) }) {
-		l.end(l.jobs, outcome{err: ErrClosed})
+		l.deliverAll(l.jobs, outcome{err: ErrClosed})
 	}
 }
 
-// end gives the outcome to all waiting callers of the jobs, except those that have theirs.
-func (l *manyLoad) end(jobs []*job, o outcome) {
+// deliverAll gives the outcome to all waiting callers of the jobs, except those that have theirs.
+func (l *manyLoad) deliverAll(jobs []*job, o outcome) {
 	l.c.flights.sealAll(jobs)
 	for _, j := range jobs {
-		l.c.flights.end(j.fl, o)
+		l.c.flights.deliver(j.fl, o)
 	}
 }
 
@@ -211,30 +211,30 @@ func (l *manyLoad) loadAll(ctx context.Context) {
 		}
 		switch {
 		case ctx.Err() != nil:
-			l.end(l.jobs, outcome{err: ErrClosed})
+			l.deliverAll(l.jobs, outcome{err: ErrClosed})
 			return
 		case time.Now().After(end):
 			mine, others = append(mine, others...), nil // the holders of those had enough time
 		}
 		if len(mine) > 0 || l.unasked {
-			l.end(others, nothing)
+			l.deliverAll(others, nothing)
 			l.perform(ctx, mine)
 			break
 		}
 		if jobs = others; sleep.For(ctx, jittered(pause)) != nil {
-			l.end(jobs, outcome{err: ErrClosed})
+			l.deliverAll(jobs, outcome{err: ErrClosed})
 			return
 		}
 	}
-	l.end(l.jobs, nothing)
+	l.deliverAll(l.jobs, nothing)
 }
 
-// finish releases the unused leases. run defers it: see job.finish.
+// finish releases the unused leases. loadAll defers it: see job.finish.
 func (l *manyLoad) finish(ctx context.Context) {
 	failure := recover()
 	for _, j := range l.jobs {
 		if !j.fl.ended() {
-			l.c.flights.end(j.fl, outcome{err: l.c.loaders.panicked(j.key, failure), started: j.started})
+			l.c.flights.deliver(j.fl, outcome{err: l.c.loaders.panicked(j.key, failure), started: j.started})
 		}
 	}
 	l.c.leases.giveBackAtLast(ctx, held(l.jobs...)...)
@@ -277,7 +277,7 @@ func (l *manyLoad) acquire(ctx context.Context, jobs []*job) (mine, others []*jo
 			case found.state == foreign:
 				mine = append(mine, j)
 			case found.state == fresh && j.request.constraint != loaded:
-				l.c.flights.end(j.fl, j.found(found, mark))
+				l.c.flights.deliver(j.fl, j.found(found, mark))
 			default:
 				j.replaces(found)
 				others = append(others, j) // asks again
@@ -328,7 +328,7 @@ func (l *manyLoad) perform(ctx context.Context, jobs []*job) {
 	}
 	l.c.flights.sealAll(jobs)
 	for i, j := range jobs {
-		l.c.flights.end(j.fl, outcomes[i])
+		l.c.flights.deliver(j.fl, outcomes[i])
 	}
 }
 
@@ -488,7 +488,7 @@ func (b *group) refresh(ctx context.Context, wants []*want) {
 			l.jobs = append(l.jobs, w.job(fl))
 		}
 	}
-	l.start(ctx)
+	l.launchAll(ctx)
 }
 
 // fill loads values, and waits for those that others load.
@@ -516,7 +516,7 @@ func (b *group) fill(ctx context.Context, wants []*want, values map[string]any) 
 				theirs = append(theirs, w)
 			}
 		}
-		l.start(ctx)
+		l.launchAll(ctx)
 		// an error of these is of this call, so they come first
 		wants, err = b.await(ctx, append(mine, theirs...), values)
 	}

@@ -57,7 +57,7 @@ func TestFetchMany(t *testing.T) {
 	if err != nil || got["a"] != "a1" || got["b"] != "b3" || got["c"] != "c3" || fmt.Sprint(asked) != "[[b c]]" || fmt.Sprint(verbs) != "[read lease fill]" {
 		t.Errorf("%v, %v, asked %v, %v", got, err, asked, verbs)
 	}
-	must(t, c.DeleteTag(t.Context(), "t"))
+	testenv.Must(t, c.DeleteTag(t.Context(), "t"))
 	asked = nil
 	_, err = cache.FetchMany(t.Context(), c, []string{"a", "b"}, manyOf(&asked, "4"), policy)
 	if err != nil || fmt.Sprint(asked) != "[[a b]]" {
@@ -122,7 +122,7 @@ func TestFetchManyStale(t *testing.T) {
 	policy := cache.MustPolicy(cache.Options{TTL: time.Minute, Stale: time.Hour})
 	var asked [][]string
 	_, err := cache.FetchMany(t.Context(), c, []string{"a", "b"}, manyOf(&asked, "1"), policy)
-	must(t, err)
+	testenv.Must(t, err)
 	w.age("a", 2*time.Minute)
 	var again [][]string
 	got, err := cache.FetchMany(t.Context(), c, []string{"a", "b"}, manyOf(&again, "2"), policy)
@@ -143,7 +143,7 @@ func TestFetchManyStaleOnError(t *testing.T) {
 	policy := cache.MustPolicy(cache.Options{TTL: time.Minute, Stale: -1, StaleOnError: time.Hour})
 	var asked [][]string
 	_, err := cache.FetchMany(t.Context(), c, []string{"a", "b", "no"}, manyOf(&asked, "1"), policy)
-	must(t, err)
+	testenv.Must(t, err)
 	w.age("a", 2*time.Minute)
 	w.age("b", 2*time.Minute)
 	broken := errors.New("the database is away")
@@ -171,11 +171,11 @@ func TestFetchManyBridgesWhatIsUnknown(t *testing.T) {
 	policy := cache.MustPolicy(cache.Options{TTL: time.Minute, Stale: -1, StaleOnError: time.Hour, NegativeTTL: -1})
 	var asked [][]string
 	_, err := cache.FetchMany(t.Context(), c, []string{"a", "b"}, manyOf(&asked, "1"), policy)
-	must(t, err)
+	testenv.Must(t, err)
 	w.age("a", 2*time.Minute)
 	w.age("b", 2*time.Minute)
 	lease, err := other.Lease(t.Context(), "b", policy)
-	must(t, err)
+	testenv.Must(t, err)
 	got, err := cache.FetchMany(t.Context(), c, []string{"a", "b"}, func(_ context.Context, keys []string) (map[string]string, error) {
 		if slices.Contains(keys, "a") {
 			lease.Release(t.Context())
@@ -239,7 +239,7 @@ func TestCluster(t *testing.T) {
 	close(p.release)
 	wantAnswer(t, "the caller from before", early, "old")
 	wantFetch(t, "the caller from after", c, "raced", w.db.read, policy, "new", cache.FromLoader)
-	must(t, c.Delete(t.Context(), append(keys, "raced")...))
+	testenv.Must(t, c.Delete(t.Context(), append(keys, "raced")...))
 	wantFetch(t, "deleted", c, "k1", w.db.read, policy, "new", cache.FromLoader)
 }
 
@@ -262,14 +262,14 @@ func TestFetchManyGivesLeasesBack(t *testing.T) {
 			if lease := w.stored("lock:fill:{a}"); lease == "" {
 				t.Errorf("%s: no lease during the load", name)
 			}
-			must(t, during(ctx))
+			testenv.Must(t, during(ctx))
 			return load(ctx, keys)
 		}, nil)
 		if err != nil || got["a"] != "a1" || w.stored("a") != "" || w.stored("lock:fill:{a}") != "" {
 			t.Errorf("%s: %v, %v, Redis holds %q and the lease %q", name, got, err, w.stored("a"), w.stored("lock:fill:{a}"))
 		}
-		must(t, w.client.ConfigSet(t.Context(), "maxmemory", "0").Err())
-		must(t, w.client.FlushDB(t.Context()).Err())
+		testenv.Must(t, w.client.ConfigSet(t.Context(), "maxmemory", "0").Err())
+		testenv.Must(t, w.client.FlushDB(t.Context()).Err())
 	}
 }
 
@@ -349,7 +349,7 @@ func TestFetchManyRefreshesOnce(t *testing.T) {
 		if fmt.Sprint(asked) != "[[b]]" {
 			t.Errorf("loads of %v, wanted one of b", asked)
 		}
-		must(t, held.Delete(t.Context(), "lock:hold:{a}"))
+		testenv.Must(t, held.Delete(t.Context(), "lock:hold:{a}"))
 
 		release := make(chan struct{})
 		slow := func(ctx context.Context, keys []string) (map[string]string, error) {
@@ -385,7 +385,7 @@ func TestFetchManyWaitsUntilClose(t *testing.T) {
 		store := cachetest.NewStore(t)
 		c, other := store.Cache(cache.Config{}), store.Cache(cache.Config{})
 		lease, err := other.Lease(t.Context(), "k", nil)
-		must(t, err)
+		testenv.Must(t, err)
 		defer lease.Release(t.Context())
 		begun, errs := time.Now(), make(chan error, 1)
 		go func() {
@@ -393,7 +393,7 @@ func TestFetchManyWaitsUntilClose(t *testing.T) {
 			errs <- err
 		}()
 		synctest.Wait()
-		must(t, c.Close())
+		testenv.Must(t, c.Close())
 		wantError(t, "after Close", <-errs, cache.ErrClosed)
 		if waited := time.Since(begun); waited != 0 { // by the bubble's clock
 			t.Errorf("it waited for %v", waited)
@@ -423,7 +423,7 @@ func TestCloseGivesLeasesOfManyBack(t *testing.T) {
 			errs <- err
 		}()
 		synctest.Wait()
-		must(t, c.Close())
+		testenv.Must(t, c.Close())
 		lease, err := other.Lease(t.Context(), "k", nil)
 		if err != nil {
 			t.Errorf("after Close: %v", err)

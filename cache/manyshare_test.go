@@ -266,7 +266,7 @@ func TestFetchManyWaitsForNoOtherKey(t *testing.T) {
 		if took := time.Since(begun); took > time.Second { // by the bubble's clock
 			t.Errorf("it took %v", took)
 		}
-		must(t, <-slow)
+		testenv.Must(t, <-slow)
 	})
 }
 
@@ -311,7 +311,7 @@ func TestFetchManyInAHerd(t *testing.T) {
 func TestFetchManyClientPanics(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	client := clientOf(t, w.url)
+	client := testenv.Client(t, w.url)
 	client.AddHook(panicking{})
 	c := w.cache(cache.Config{Redis: client})
 	_, err := cache.FetchMany(t.Context(), c, []string{"a", "b"}, func(_ context.Context, keys []string) (map[string]string, error) { return allOf(keys), nil }, nil)

@@ -28,9 +28,9 @@ func newSlowWorld(t *testing.T) *slowWorld {
 	t.Helper()
 	w := &slowWorld{world: newWorld(t), log: &lines{}}
 	options, err := redis.ParseURL(w.url)
-	must(t, err)
+	testenv.Must(t, err)
 	link := newLink(t, options.Addr)
-	must(t, link.Throttle(4<<10))
+	testenv.Must(t, link.Throttle(4<<10))
 	options.Addr, options.ContextTimeoutEnabled = link.Addr(), true
 	client := redis.NewClient(options)
 	t.Cleanup(func() { _ = client.Close() })
@@ -53,7 +53,7 @@ func (w *slowWorld) fill(keys []string, bytes int) {
 		}
 		return values, nil
 	}, nil)
-	must(w, err)
+	testenv.Must(w, err)
 }
 
 // loads fetches the keys and returns those that were loaded.
@@ -61,7 +61,7 @@ func (w *slowWorld) loads(keys []string) []string {
 	w.Helper()
 	w.asked = nil
 	got, err := cache.FetchMany(w.Context(), w.c, keys, manyOf(&w.asked, "new"), nil)
-	must(w, err)
+	testenv.Must(w, err)
 	if len(got) != len(keys) {
 		w.Fatalf("%d values of %d keys", len(got), len(keys))
 	}

@@ -122,7 +122,7 @@ func (m *memory) put(key string, value any, tags []string, since mark, life time
 	}
 	bytes := footprint(key, value, tags)
 	m.mu.Lock()
-	weight, fits := m.room.weigh(bytes + m.values.tags.missing(tags))
+	weight, fits := m.room.weigh(bytes + m.values.tags.newBytes(tags))
 	open := since.open != 0 && since.open == m.gate.open.Load()
 	overrun := open && m.values.log.overrun(since)
 	kept := open && !overrun && fits && m.values.insert(key, &kept{value: value, generation: since.open, life: life, fresh: fresh, weight: weight, cost: uint32(min(cost, math.MaxUint32)), read: read}, tags, since)
@@ -136,7 +136,7 @@ func (m *memory) put(key string, value any, tags []string, since mark, life time
 		m.room.full.Add(1)
 		read.evict()
 	}
-	m.room.check(m.hits, m.values.store.EstimatedSize)
+	m.room.warnIfSmall(m.hits, m.values.store.EstimatedSize)
 	return kept
 }
 
@@ -191,7 +191,7 @@ func (m *memory) healthy() error {
 	if m == nil {
 		return nil
 	}
-	if err := m.unlinks.healthy(time.Now()); err != nil {
+	if err := m.unlinks.elsewhereLately(time.Now()); err != nil {
 		return err
 	}
 	m.mu.Lock()
@@ -200,7 +200,7 @@ func (m *memory) healthy() error {
 	if err != nil {
 		return err
 	}
-	return m.overflow.healthy()
+	return m.overflow.overflows()
 }
 
 // wasShut reports whether the memory was shut since it opened.
@@ -269,7 +269,7 @@ func (m *memory) evictOwn(keys []string) {
 }
 
 // sweep evicts the values that patterns match. It takes one pass, and matches without the mutex,
-// because values that are put meanwhile were asked for after note. A new generation ends it.
+// because values that are put meanwhile were asked for after evictAndLog. A new generation ends it.
 func (m *memory) sweep(globs []protocol.Glob, generation uint64) {
 	globs = slices.DeleteFunc(slices.Clone(globs), func(glob protocol.Glob) bool { return !m.values.reaches(glob) })
 	if len(globs) == 0 {
@@ -363,13 +363,13 @@ func (t *tagTable) cell(tag string) *tagCell {
 	t.cells[tag] = weak.Make(cell)
 	t.ring = append(t.ring, namedCell{tag, t.cells[tag]})
 	for range looks {
-		t.look()
+		t.dropUnused()
 	}
 	return cell
 }
 
-// missing returns how many bytes the cells of tags would add.
-func (t *tagTable) missing(tags []string) (bytes int) {
+// newBytes returns how many bytes the cells of tags would add.
+func (t *tagTable) newBytes(tags []string) (bytes int) {
 	for _, tag := range tags {
 		if t.cells[tag].Value() == nil {
 			bytes += tagBytes + allocated(len(tag))
@@ -378,8 +378,8 @@ func (t *tagTable) missing(tags []string) (bytes int) {
 	return bytes
 }
 
-// look removes the next cell if no value has it.
-func (t *tagTable) look() {
+// dropUnused removes the next cell if no value has it.
+func (t *tagTable) dropUnused() {
 	if t.hand >= len(t.ring) {
 		t.hand = 0
 	}

@@ -37,7 +37,7 @@ func memoryOf(channel string) cache.Memory {
 func (w *world) beat(channel, epoch string, key ...protocol.MessageKey) *beater {
 	ctx, cancel := context.WithCancel(w.Context())
 	b := &beater{w: w, channel: channel, epoch: epoch, stop: cancel}
-	client := clientOf(w, w.url)
+	client := testenv.Client(w, w.url)
 	done := make(chan struct{})
 	send := make(chan protocol.Message)
 	go func() {
@@ -124,15 +124,15 @@ func TestMemory(t *testing.T) {
 		wantFetch(t, value, c, e.key, w.db.read, policy, value, cache.FromLoader)
 		wantFetch(t, value, c, e.key, w.db.read, policy, value, cache.FromMemory)
 		w.unlink("p:k", "p:tagged")
-		must(t, c.Delete(t.Context(), "k", "tagged"))
+		testenv.Must(t, c.Delete(t.Context(), "k", "tagged"))
 		for _, key := range []string{"k", "tagged"} {
 			wantFetch(t, value, c, key, w.db.read, policies[key], value, cache.FromLoader)
 		}
 	}
 	w.db.set("newest")
-	must(t, c.DeleteTag(t.Context(), "t"))
+	testenv.Must(t, c.DeleteTag(t.Context(), "t"))
 	wantFetch(t, "DeleteTag", c, "tagged", w.db.read, cache.Moderate.Tagged("t"), "newest", cache.FromLoader)
-	must(t, c.Delete(t.Context(), "k"))
+	testenv.Must(t, c.Delete(t.Context(), "k"))
 	wantFetch(t, "Delete", c, "k", w.db.read, nil, "newest", cache.FromLoader)
 	wantFetch(t, "then", c, "k", w.db.read, nil, "newest", cache.FromMemory)
 	c.Clear()
@@ -210,7 +210,7 @@ func TestMemoryKeepsWhatMessagesCanName(t *testing.T) {
 			testenv.Eventually(t, "the message", func() bool { return c.Statistics().Invalidations > before })
 			wantFetch(t, what+": after the message", c, e.key, w.db.read, policy, what, cache.FromLoader)
 			w.unlink("p:" + e.key)
-			must(t, c.Delete(t.Context(), e.key))
+			testenv.Must(t, c.Delete(t.Context(), e.key))
 		}
 	}
 }
@@ -223,7 +223,7 @@ func TestMemoryAndTheSubscription(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			options, err := redis.ParseURL(w.url)
-			must(t, err)
+			testenv.Must(t, err)
 			link := newLink(t, options.Addr)
 			options.Addr, options.ContextTimeoutEnabled = link.Addr(), true
 			client := redis.NewClient(options)
@@ -238,16 +238,16 @@ func TestMemoryAndTheSubscription(t *testing.T) {
 			w.commit("new", "k")
 			switch fault {
 			case "cut":
-				must(t, link.Cut())
+				testenv.Must(t, link.Cut())
 			case "swallowed":
-				must(t, link.Swallow())
+				testenv.Must(t, link.Swallow())
 			case "killed by the server":
-				must(t, w.client.Do(t.Context(), "client", "kill", "type", "pubsub").Err())
+				testenv.Must(t, w.client.Do(t.Context(), "client", "kill", "type", "pubsub").Err())
 			case "a gap":
 				b.publish(protocol.Message{}) // counted
-				must(t, w.client.Publish(t.Context(), channel, protocol.Message{Epoch: "e", Seq: 1 << 40}.Append(nil, protocol.FormatEvent)).Err())
+				testenv.Must(t, w.client.Publish(t.Context(), channel, protocol.Message{Epoch: "e", Seq: 1 << 40}.Append(nil, protocol.FormatEvent)).Err())
 			case "unreadable":
-				must(t, w.client.Publish(t.Context(), channel, `{"v":2}`).Err())
+				testenv.Must(t, w.client.Publish(t.Context(), channel, `{"v":2}`).Err())
 			}
 			testenv.Eventually(t, "memory to close", func() bool { return c.Healthy() != nil })
 			link.Calm(t.Context())
@@ -278,7 +278,7 @@ func TestMemoryWithoutHeartbeats(t *testing.T) {
 		got, err := cache.FetchResult(t.Context(), c, "k", w.db.read, nil)
 		return err == nil && got.Value == "new"
 	})
-	must(t, w.client.Publish(t.Context(), channel, `["k"]`).Err())
+	testenv.Must(t, w.client.Publish(t.Context(), channel, `["k"]`).Err())
 	testenv.Eventually(t, "a message of the array format", func() bool { return c.Statistics().Invalidations == 1 })
 }
 
@@ -291,7 +291,7 @@ func TestMemoryAllocatesNothing(t *testing.T) {
 	load := func(context.Context) (product, error) { return product{42, "a name of some length", 12.5}, nil }
 	for name, p := range map[string]*cache.Policy{"bare": cache.Static, "none": nil, "tagged": cache.Static.Tagged("a", "b", "c")} {
 		_, err := cache.Fetch(ctx, c, name, load, p)
-		must(t, err)
+		testenv.Must(t, err)
 		if n := testing.AllocsPerRun(1000, func() { _, _ = cache.Fetch(ctx, c, name, load, p) }); n != 0 {
 			t.Errorf("%s: %v allocations", name, n)
 		}
@@ -350,7 +350,7 @@ func TestPlainMemoryEndsWithRedis(t *testing.T) {
 		} {
 			key := name + " " + end
 			wantFetch(t, key, writer, key, w.db.read, nil, "old", cache.FromLoader)
-			must(t, expire(key))
+			testenv.Must(t, expire(key))
 			wantOld(key, read, key, 0)
 			wantOld(key, read, key, 1)
 			if end == "none" || end == "far" {
@@ -378,18 +378,18 @@ func TestPlainMemoryWithoutPTTL(t *testing.T) {
 	t.Parallel()
 	r := testenv.OwnRedis(t)
 	w := worldAt(t, r.URL())
-	must(t, w.client.Do(t.Context(), "acl", "setuser", "reader", "on", ">secret", "~*", "&*", "+@all", "-pttl").Err())
+	testenv.Must(t, w.client.Do(t.Context(), "acl", "setuser", "reader", "on", ">secret", "~*", "&*", "+@all", "-pttl").Err())
 	channel := "c:" + t.Name()
 	w.beat(channel, "e")
-	c := w.cache(cache.Config{Redis: clientOf(t, "redis://reader:secret@"+r.Addr()+"/0"), Plain: true, Memory: memoryOf(channel)})
+	c := w.cache(cache.Config{Redis: testenv.Client(t, "redis://reader:secret@"+r.Addr()+"/0"), Plain: true, Memory: memoryOf(channel)})
 	open(t, c)
 	wantFetch(t, "own", c, "own", w.db.read, nil, "old", cache.FromLoader)
 	wantFetch(t, "own", c, "own", w.db.read, nil, "old", cache.FromMemory)
-	must(t, w.client.Set(t.Context(), "k", `"old"`, time.Hour).Err())
+	testenv.Must(t, w.client.Set(t.Context(), "k", `"old"`, time.Hour).Err())
 	for range 3 {
 		wantFetch(t, "another's", c, "k", w.db.read, nil, "old", cache.FromRedis)
 	}
-	must(t, c.Healthy())
+	testenv.Must(t, c.Healthy())
 }
 
 // A nil of an interface type is a value like any other, for callers of every such type; one of
@@ -424,12 +424,12 @@ func TestClearDuringLoads(t *testing.T) {
 	c := w.cache(cache.Config{Memory: cache.Memory{Size: 10, Channel: "c:" + t.Name(), MaxStaleness: time.Minute}, Hooks: cache.Hooks{Redis: at.hook}})
 	open(t, c)
 	lease, err := c.Lease(t.Context(), "set", nil)
-	must(t, err)
+	testenv.Must(t, err)
 	p := w.db.paused()
 	loading := fetchBeside(t, c, "loaded", p.load, nil)
 	<-p.read
 	c.Clear()
-	must(t, cache.Set(t.Context(), lease, "old"))
+	testenv.Must(t, cache.Set(t.Context(), lease, "old"))
 	close(p.release)
 	wantAnswer(t, "the load", loading, "old")
 	at.armed.Store(true)

@@ -20,7 +20,7 @@ func (s *twoServers) publishes(source, channel string, lease time.Duration, aliv
 		s.Helper()
 		seq++
 		beat := protocol.Message{Epoch: "e-" + source, Seq: seq, At: time.Now(), Beat: &protocol.Beat{Source: source, Lease: lease.Milliseconds(), First: seq == 1, Alive: alive}}
-		must(s, s.clients[0].Publish(s.Context(), channel, beat.Append(nil, protocol.FormatEvent)).Err())
+		testenv.Must(s, s.clients[0].Publish(s.Context(), channel, beat.Append(nil, protocol.FormatEvent)).Err())
 	}
 }
 
@@ -62,7 +62,7 @@ func TestOtherDatabase(t *testing.T) {
 				t.Error("no answer is counted")
 			}
 			at := must1(t, reader.Time(t.Context()).Result)
-			must(t, reader.HSet(t.Context(), protocol.AliveKey(""), "shop", protocol.Alive{Time: at.Add(time.Minute).UnixMicro(), Lease: 60_000}.String()).Err())
+			testenv.Must(t, reader.HSet(t.Context(), protocol.AliveKey(""), "shop", protocol.Alive{Time: at.Add(time.Minute).UnixMicro(), Lease: 60_000}.String()).Err())
 			reads("the end", func(err error) bool { return err == nil || !strings.Contains(err.Error(), "another database") })
 		})
 	}
@@ -81,7 +81,7 @@ func TestOtherDatabaseIsForged(t *testing.T) {
 		forge()
 		seq++
 		beat := protocol.Message{Epoch: "e", Seq: seq, Sent: uint64(time.Now().UnixMicro()), Beat: &protocol.Beat{Source: "shop", Lease: 60_000, Alive: true}}
-		must(t, s.clients[0].Publish(t.Context(), channel, beat.AppendSigned(nil, channel, newKey)).Err())
+		testenv.Must(t, s.clients[0].Publish(t.Context(), channel, beat.AppendSigned(nil, channel, newKey)).Err())
 		wantFetched(t, "meanwhile", c, fmt.Sprint(seq), db.read, "old")
 		err := c.Healthy()
 		if err != nil && !strings.Contains(err.Error(), `"shop"`) {
@@ -154,7 +154,7 @@ func TestLeaseOfTwoMaps(t *testing.T) {
 func TestLeaseOfHeartbeats(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)
-	must(t, s.clients[0].Do(t.Context(), "acl", "setuser", "reader", "on", ">secret", "~*", "&*", "+@all", "-hget", "-hgetall").Err())
+	testenv.Must(t, s.clients[0].Do(t.Context(), "acl", "setuser", "reader", "on", ">secret", "~*", "&*", "+@all", "-hget", "-hgetall").Err())
 	client := redis.NewClient(&redis.Options{Addr: s.clients[0].Options().Addr, Username: "reader", Password: "secret", ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = client.Close() })
 	channel := "c:" + t.Name()

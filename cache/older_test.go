@@ -12,7 +12,7 @@ import (
 
 // A subscription opens with the recorded messages of an older worker, which had neither alive nor
 // behind, and ignores unknown fields.
-func TestHearingOfOtherVersions(t *testing.T) {
+func TestSubscriptionToOtherVersions(t *testing.T) {
 	t.Parallel()
 	const source = "05995c4c7b89ee0354305084863b4776"
 	for name, change := range map[string]*strings.Replacer{

@@ -11,6 +11,7 @@ import (
 
 	"github.com/unstale/unstale/cache"
 	"github.com/unstale/unstale/cache/cachetest"
+	"github.com/unstale/unstale/internal/testenv"
 )
 
 // While the database is away, the callers of an old value make few loads: one per LoadPause.
@@ -48,7 +49,7 @@ func TestFewLoadsInAnOutage(t *testing.T) {
 					c, loads := store.Cache(test.config), 0
 					policy := cache.MustPolicy(cache.Options{TTL: time.Minute, Stale: test.stale, StaleOnError: time.Hour})
 					_, err := call(t.Context(), c, (&database{value: "old"}).read, policy)
-					must(t, err)
+					testenv.Must(t, err)
 					store.Advance(2 * time.Minute)
 					fail := func(ctx context.Context) (string, error) {
 						loads++
@@ -73,7 +74,7 @@ func TestFewLoadsInAnOutage(t *testing.T) {
 					time.Sleep(20 * time.Second) // beyond HardTimeout and the pause
 					loads = 0
 					_, err = call(t.Context(), c, fail, policy)
-					must(t, err)
+					testenv.Must(t, err)
 					synctest.Wait()
 					if loads != 1 {
 						t.Errorf("%d loads after the pause", loads)
@@ -92,7 +93,7 @@ func TestFetchManyReturnsWhatItHas(t *testing.T) {
 	keys := keysOf(10)
 	var asked [][]string
 	want, err := cache.FetchMany(t.Context(), c, keys[:9], manyOf(&asked, "1"), nil)
-	must(t, err)
+	testenv.Must(t, err)
 	broken := errors.New("the database is away")
 	got, err := cache.FetchMany(t.Context(), c, keys, func(context.Context, []string) (map[string]string, error) { return nil, broken }, nil)
 	wantError(t, "FetchMany", err, broken)

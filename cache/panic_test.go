@@ -40,7 +40,7 @@ func TestWritingPanics(t *testing.T) {
 		t.Errorf("%d errors, Redis holds %q", n, w.stored("k"))
 	}
 	lease, err := c.Lease(t.Context(), "k", nil)
-	must(t, err)
+	testenv.Must(t, err)
 	err = cache.Set(t.Context(), lease, tea)
 	wantError(t, "Set", err, cache.ErrSerialization)
 	if err == nil || !strings.Contains(err.Error(), "a field is nil") || !strings.Contains(err.Error(), "panic_test.go") {
@@ -74,7 +74,7 @@ func TestReadingPanics(t *testing.T) {
 		if config.Plain {
 			text = `"of an older version"`
 		}
-		must(t, w.client.Set(t.Context(), "k", text, time.Hour).Err())
+		testenv.Must(t, w.client.Set(t.Context(), "k", text, time.Hour).Err())
 		_, err := cache.Get[fragile](t.Context(), c, "k")
 		wantError(t, name+": Get", err, cache.ErrMiss)
 		for _, from := range []cache.Source{cache.FromLoader, cache.FromRedis} {
@@ -99,8 +99,8 @@ func TestHooksWithoutContext(t *testing.T) {
 	wantFetch(t, "first", c, "k", load, nil, "old", cache.FromLoader)
 	wantFetch(t, "then", c, "k", load, nil, "old", cache.FromRedis)
 	_, err := cache.FetchMany(t.Context(), c, []string{"l"}, func(context.Context, []string) (map[string]string, error) { return nil, nil }, nil)
-	must(t, err)
-	must(t, c.Delete(t.Context(), "k"))
+	testenv.Must(t, err)
+	testenv.Must(t, c.Delete(t.Context(), "k"))
 }
 
 // Hooks that panic, at their start or at their end, affect only the log: values are stored, Redis
@@ -131,11 +131,11 @@ func TestHooksPanic(t *testing.T) {
 			return err == nil && got == "new"
 		})
 		_, err := cache.FetchMany(t.Context(), c, []string{"l"}, func(context.Context, []string) (map[string]string, error) { return nil, nil }, nil)
-		must(t, err)
+		testenv.Must(t, err)
 		missing(t, c)
 		wantFetch(t, name, c, "m", w.db.read, nil, "new", cache.FromLoader)
-		must(t, c.Delete(t.Context(), "k", "m"))
-		must(t, c.Healthy())
+		testenv.Must(t, c.Delete(t.Context(), "k", "m"))
+		testenv.Must(t, c.Healthy())
 		if !log.has("no tracer") || !log.has("panic_test.go") {
 			t.Errorf("%s: nothing is logged", name)
 		}

@@ -55,7 +55,7 @@ func TestEveryTagOfThePolicyIsInTheValue(t *testing.T) {
 		wantMany(key+", many without the tag", key+" of many", tagged, "old", 1)
 		wantMany(key+", many with the tag", key+" of many", tagged, "old", 0)
 		w.commit("new")
-		must(t, c.DeleteTag(t.Context(), "t"))
+		testenv.Must(t, c.DeleteTag(t.Context(), "t"))
 		wantFetch(t, key+", after the tag", c, key, w.db.read, tagged, "new", cache.FromLoader)
 		wantMany(key+", many after the tag", key+" of many", tagged, "new", 1)
 	}
@@ -110,7 +110,7 @@ func TestPolicyMadeOfNone(t *testing.T) {
 				t.Errorf("%s lives for %v", key, left)
 			}
 			w.db.set("new")
-			must(t, c.DeleteTag(t.Context(), tag))
+			testenv.Must(t, c.DeleteTag(t.Context(), tag))
 			wantFetch(t, key+" deleted", c, key, w.db.read, p, "new", cache.FromLoader)
 		}
 	}
@@ -119,7 +119,7 @@ func TestPolicyMadeOfNone(t *testing.T) {
 	}
 	made := newCache(t, cache.Config{Redis: w.client, Policy: none.Tagged("t")})
 	wantFetch(t, "Config.Policy of none", made, "made", w.db.read, nil, "new", cache.FromLoader)
-	must(t, made.DeleteTag(t.Context(), "t"))
+	testenv.Must(t, made.DeleteTag(t.Context(), "t"))
 	wantFetch(t, "Config.Policy of none", made, "made", w.db.read, nil, "new", cache.FromLoader)
 	kept := newCache(t, cache.Config{Redis: w.client, Plain: true})
 	if _, err := cache.Fetch(t.Context(), kept, "plain", w.db.read, none.Tagged("t")); err == nil {
@@ -145,7 +145,7 @@ func TestSlidingEnds(t *testing.T) {
 	fetch := func(value string) (old int) {
 		for i := range 100 {
 			got, err := cache.Fetch(t.Context(), c, fmt.Sprint(i), func(context.Context) (string, error) { return value, nil }, policy)
-			must(t, err)
+			testenv.Must(t, err)
 			if got == "old" {
 				old++
 			}

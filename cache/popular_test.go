@@ -33,14 +33,14 @@ func TestPopularAfterARestart(t *testing.T) {
 		read(c, 200, "seldom")
 	}
 	read(silent, 3000, "silent")
-	must(t, one.Close())
-	must(t, two.Close())
+	testenv.Must(t, one.Close())
+	testenv.Must(t, two.Close())
 	for _, key := range []string{"own0", "own1", "both", "seldom"} {
 		w.unlink("shop:" + key)
 	}
 	again := w.cache(config)
 	popular, err := again.Popular(t.Context(), 10)
-	must(t, err)
+	testenv.Must(t, err)
 	if len(popular) != 4 || popular[0] != "both" || popular[3] != "seldom" {
 		t.Errorf("got %v", popular)
 	}
@@ -48,7 +48,7 @@ func TestPopularAfterARestart(t *testing.T) {
 		t.Errorf("got %v, %v", first, err)
 	}
 	got, err := cache.Warm(t.Context(), again, slices.Values(popular), func(context.Context, string) (string, error) { return "warm", nil }, nil, cache.WarmOptions{})
-	must(t, err)
+	testenv.Must(t, err)
 	wantWarmed(t, "Warm", got, cache.Warmed{Loaded: 4})
 	wantFetch(t, "both", again, "both", w.db.read, nil, "warm", cache.FromRedis)
 	if other, err := w.cache(cache.Config{Prefix: "other:"}).Popular(t.Context(), 10); err != nil || len(other) != 0 {
@@ -64,13 +64,13 @@ func TestPopularCountsAllReads(t *testing.T) {
 	testenv.Eventually(t, "memory to open", func() bool { return c.Healthy() == nil })
 	for range 2000 {
 		_, err := cache.Fetch(t.Context(), c, "one", w.db.read, nil)
-		must(t, err)
+		testenv.Must(t, err)
 		_, err = cache.FetchMany(t.Context(), c, []string{"a", "b"}, func(_ context.Context, keys []string) (map[string]string, error) { return allOf(keys), nil }, nil)
-		must(t, err)
+		testenv.Must(t, err)
 	}
-	must(t, c.Close())
+	testenv.Must(t, c.Close())
 	got, err := w.cache(cache.Config{}).Popular(t.Context(), 10)
-	must(t, err)
+	testenv.Must(t, err)
 	if slices.Sort(got); !slices.Equal(got, []string{"a", "b", "one"}) {
 		t.Errorf("got %v", got)
 	}
@@ -87,7 +87,7 @@ func TestPopularInACluster(t *testing.T) {
 			key := fmt.Sprint("k", i%3)
 			wantFetched(t, key, c, key, w.db.read, "old")
 		}
-		must(t, c.Close())
+		testenv.Must(t, c.Close())
 		got, err := w.cache(cache.Config{Redis: r.Client, Prefix: prefix}).Popular(t.Context(), 10)
 		if slices.Sort(got); err != nil || !slices.Equal(got, []string{"k0", "k1", "k2"}) {
 			t.Errorf("%s: got %v, %v", prefix, got, err)
@@ -101,7 +101,7 @@ func TestPopularErrors(t *testing.T) {
 	c := newCache(t, cache.Config{})
 	_, err := c.Popular(t.Context(), 1)
 	wantError(t, "without Redis", err, cache.ErrNoRedis)
-	must(t, c.Close())
+	testenv.Must(t, c.Close())
 	_, err = c.Popular(t.Context(), 1)
 	wantError(t, "closed", err, cache.ErrClosed)
 	if _, err := cache.New(cache.Config{Popularity: true}); err == nil || !strings.Contains(err.Error(), "Popularity needs Redis") {

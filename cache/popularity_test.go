@@ -44,9 +44,9 @@ func newPopularityTest(t *testing.T, url string) *popularityTest {
 func (p *popularityTest) read(key string, n int, hours float64) {
 	p.at(hours)
 	for range n {
-		p.popularity.count(key)
+		p.popularity.countKey(key)
 	}
-	p.popularity.report(p.Context())
+	p.popularity.sendCounts(p.Context())
 }
 
 func (p *popularityTest) at(hours float64) {
@@ -87,10 +87,10 @@ func TestPopularityIsBounded(t *testing.T) {
 	p := newPopularityTest(t, testenv.OwnRedis(t).URL())
 	long := strings.Repeat("x", protocol.MaxPopularKey)
 	for i := range 1_000_000 {
-		p.popularity.count(fmt.Sprint("product:", i, long)[:protocol.MaxPopularKey])
+		p.popularity.countKey(fmt.Sprint("product:", i, long)[:protocol.MaxPopularKey])
 		if i%100 == 0 {
-			p.popularity.count("hot")
-			p.popularity.count(long + "x")
+			p.popularity.countKey("hot")
+			p.popularity.countKey(long + "x")
 		}
 		p.popularity.mu.Lock() // the cache reports once per minute
 		counted := len(p.popularity.counts)
@@ -99,7 +99,7 @@ func TestPopularityIsBounded(t *testing.T) {
 			t.Fatalf("%d keys are counted", counted)
 		}
 		if i%50_000 == 49_999 {
-			p.popularity.report(t.Context())
+			p.popularity.sendCounts(t.Context())
 		}
 	}
 	keys, err := p.client.Keys(t.Context(), "*").Result()
@@ -126,8 +126,8 @@ func TestPopularityIsRefused(t *testing.T) {
 	}
 	p := newPopularityTest(t, "redis://reader:secret@"+server.Addr()+"/0")
 	for range 3 {
-		p.popularity.count("k")
-		p.popularity.report(t.Context())
+		p.popularity.countKey("k")
+		p.popularity.sendCounts(t.Context())
 	}
 	if log := p.log.String(); strings.Count(log, "\n") != 1 || !strings.Contains(log, "popular keys are not reported") || !strings.Contains(log, popularRule) {
 		t.Error(log)

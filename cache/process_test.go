@@ -39,21 +39,21 @@ func (w *world) startReader() *reader { return startProcess(w, readerVariable, w
 func startProcess(w testing.TB, variable, url string) *reader {
 	w.Helper()
 	theirOrders, orders, err := os.Pipe()
-	must(w, err)
+	testenv.Must(w, err)
 	says, theirs, err := os.Pipe()
-	must(w, err)
+	testenv.Must(w, err)
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), variable+"="+url)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirOrders, theirs, os.Stderr
 	ended, err := servers.Start(cmd)
-	must(w, err)
-	must(w, theirOrders.Close())
-	must(w, theirs.Close())
+	testenv.Must(w, err)
+	testenv.Must(w, theirOrders.Close())
+	testenv.Must(w, theirs.Close())
 	r := &reader{TB: w, process: cmd.Process, orders: orders, says: bufio.NewScanner(says)}
 	w.Cleanup(func() {
 		_ = orders.Close() // which ends it
 		if err := <-ended; !r.killed {
-			must(w, err)
+			testenv.Must(w, err)
 		}
 		_ = says.Close()
 	})
@@ -64,7 +64,7 @@ func startProcess(w testing.TB, variable, url string) *reader {
 func (r *reader) kill() {
 	r.Helper()
 	r.killed = true
-	must(r, r.process.Kill())
+	testenv.Must(r, r.process.Kill())
 	for r.says.Scan() { // until it has ended
 	}
 }
@@ -84,7 +84,7 @@ func (r *reader) load(value string) {
 func (r *reader) order(line string) {
 	r.Helper()
 	_, err := fmt.Fprintln(r.orders, line)
-	must(r, err)
+	testenv.Must(r, err)
 }
 
 // want checks the next line of the process: that it loads, or a value and its source.
@@ -148,7 +148,7 @@ func TestKilledHolderOfALease(t *testing.T) {
 		t.Errorf("%+v while the lease is held", a)
 	default:
 	}
-	must(t, w.client.PExpire(t.Context(), lease, time.Millisecond).Err()) // as a minute later
+	testenv.Must(t, w.client.PExpire(t.Context(), lease, time.Millisecond).Err()) // as a minute later
 	wantAnswer(t, "the waiting caller", waiting, "old")
 	wantFetch(t, "the next one", here, "k", w.db.read, nil, "old", cache.FromRedis)
 }
@@ -167,7 +167,7 @@ func TestRacesBetweenProcesses(t *testing.T) {
 		{"pattern", "shop:list:1", nil, func(w *world) {
 			w.db.set("new")
 			_, err := w.worker.Sweeper.Sweep(w.Context(), []string{"shop:list:*"}, nil)
-			must(w, err)
+			testenv.Must(w, err)
 		}},
 	} {
 		policy := cache.Moderate.Tagged(c.tags...)

@@ -40,34 +40,34 @@ func TestRaces(t *testing.T) {
 		{name: "pattern", key: "shop:list:1", policy: slow, between: func(w *world) {
 			w.db.set("new")
 			_, err := w.worker.Sweeper.Sweep(w.Context(), []string{"shop:list:*"}, nil)
-			must(w, err)
+			testenv.Must(w, err)
 		}},
 		{name: "set", key: "k", policy: slow, between: func(w *world) {
 			w.client.SAdd(w.Context(), "set:t", "k", "other")
 			w.db.set("new")
 			_, err := w.worker.Sets.TakeSet(w.Context(), "set:t", 1, func([]string) error { return nil })
-			must(w, err)
+			testenv.Must(w, err)
 		}},
 		{name: "tombstone", key: "k", policy: slow, between: func(w *world) {
 			w.db.set("new")
-			must(w, w.client.Set(w.Context(), "lock:hold:{k}", "h", time.Minute).Err())
+			testenv.Must(w, w.client.Set(w.Context(), "lock:hold:{k}", "h", time.Minute).Err())
 			w.unlink("k")
 		}},
 		{name: "hold", key: "k", policy: slow, between: func(w *world) {
 			w.db.set("new")
 			_, err := w.worker.Unlinker.Unlink(w.Context(), []keyspace.Target{{Key: "k", Hold: 50 * time.Millisecond}})
-			must(w, err)
+			testenv.Must(w, err)
 		}},
 		{name: "lease expired", key: "k", policy: slow, between: func(w *world) {
-			must(w, w.client.Del(w.Context(), "lock:fill:{k}").Err())
+			testenv.Must(w, w.client.Del(w.Context(), "lock:fill:{k}").Err())
 			w.db.set("new")
 		}},
 		{name: "lease expired and another's", key: "k", policy: slow, between: func(w *world) {
-			must(w, w.client.Set(w.Context(), "lock:fill:{k}", "somebody:1", 20*time.Millisecond).Err())
+			testenv.Must(w, w.client.Set(w.Context(), "lock:fill:{k}", "somebody:1", 20*time.Millisecond).Err())
 			w.db.set("new")
 		}},
 		{name: "Redis is empty", key: "k", policy: slow, between: func(w *world) {
-			must(w, w.client.FlushDB(w.Context()).Err())
+			testenv.Must(w, w.client.FlushDB(w.Context()).Err())
 			w.db.set("new")
 		}},
 	} {
@@ -291,18 +291,18 @@ func TestDelete(t *testing.T) {
 		"tag": func() error { return c.DeleteTag(t.Context(), "t") },
 	} {
 		w.db.set("old")
-		must(t, c.Delete(t.Context(), "k"))
+		testenv.Must(t, c.Delete(t.Context(), "k"))
 		policy := cache.Moderate.Tagged("t")
 		p := w.db.paused()
 		early := fetchBeside(t, c, "k", p.load, policy)
 		<-p.read
 		w.db.set("new")
-		must(t, invalidate())
+		testenv.Must(t, invalidate())
 		close(p.release)
 		wantAnswer(t, name, early, "old")
 		wantFetch(t, name, c, "k", w.db.read, policy, "new", cache.FromLoader)
 		w.db.set("newer")
-		must(t, invalidate())
+		testenv.Must(t, invalidate())
 		wantFetch(t, name, c, "k", w.db.read, policy, "newer", cache.FromLoader)
 	}
 }

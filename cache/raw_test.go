@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/cache"
+	"github.com/unstale/unstale/internal/testenv"
 )
 
 // With RawValues, values of another codec and compressed ones follow their head as bytes, and JSON
@@ -75,9 +76,9 @@ func TestFormats(t *testing.T) {
 	w := newWorld(t)
 	c, gob := w.cache(cache.Config{}), w.cache(cache.Config{Codec: gobCodec{}})
 	data, err := gobCodec{}.Marshal("x")
-	must(t, err)
+	testenv.Must(t, err)
 	zipped, err := base64.StdEncoding.DecodeString(packed(t, `"x"`))
-	must(t, err)
+	testenv.Must(t, err)
 	const end = `"e":99999999999999`
 	for name, test := range map[string]struct {
 		c    *cache.Cache
@@ -109,7 +110,7 @@ func TestFormats(t *testing.T) {
 		"JSON on several lines":         {c, "{\n" + end + ",\n" + `"v":"x"` + "\n}\n", "x", true},
 		"format 1 and a line that ends": {c, `{"f":1,` + end + `,"v":"x"}` + "\n", "x", true},
 	} {
-		must(t, w.client.Set(t.Context(), "k", test.text, time.Hour).Err())
+		testenv.Must(t, w.client.Set(t.Context(), "k", test.text, time.Hour).Err())
 		got, err := cache.Fetch(t.Context(), test.c, "k", w.db.read, nil)
 		if kept := w.stored("k") == test.text; got != test.want || err != nil || kept != test.kept {
 			t.Errorf("%s: got %q, %v, stored %q", name, got, err, w.stored("k"))
@@ -118,7 +119,7 @@ func TestFormats(t *testing.T) {
 	// A value that is white space: the whole text is JSON too.
 	one := w.cache(cache.Config{Codec: byteCodec{}})
 	for _, b := range []byte(" \n\t7") {
-		must(t, w.client.Set(t.Context(), "k", `{"f":2,"c":"byte",`+end+"}\n"+string(b), time.Hour).Err())
+		testenv.Must(t, w.client.Set(t.Context(), "k", `{"f":2,"c":"byte",`+end+"}\n"+string(b), time.Hour).Err())
 		if got, err := cache.Get[byte](t.Context(), one, "k"); got != b || err != nil {
 			t.Errorf("%q: got %q, %v", b, got, err)
 		}

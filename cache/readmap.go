@@ -451,8 +451,8 @@ func appendForm(form []byte, key string) []byte {
 	return form
 }
 
-// list returns the forms in sorted order.
-func (o *otherKeys) list() []string {
+// sorted returns the forms in sorted order.
+func (o *otherKeys) sorted() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.Sorted(maps.Keys(o.forms))
@@ -510,7 +510,7 @@ func (c *Cache) readConstraint(ctx context.Context, p *Policy) (readConstraint, 
 	limited, cancel := context.WithTimeout(ctx, c.config.HardTimeout)
 	defer cancel()
 	defer context.AfterFunc(c.run.life, cancel)()
-	settled, left, err := ask(limited, p.after)
+	settled, left, err := callChecker(limited, p.after)
 	switch {
 	case c.run.life.Err() != nil:
 		return loaded, ErrClosed
@@ -528,8 +528,8 @@ func (c *Cache) readConstraint(ctx context.Context, p *Policy) (readConstraint, 
 	return loaded, nil
 }
 
-// ask asks a Checker, and makes an error of a panic.
-func ask(ctx context.Context, check Checker) (settled bool, left time.Duration, err error) {
+// callChecker asks a Checker, and makes an error of a panic.
+func callChecker(ctx context.Context, check Checker) (settled bool, left time.Duration, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("the Checker panicked: %v\n%s", p, debug.Stack())

@@ -39,13 +39,13 @@ func TestReplicaOnly(t *testing.T) {
 	t.Parallel()
 	set := testenv.OwnSentinel(t)
 	w := worldAt(t, set.Master.URL())
-	at := clientOf(t, set.Replica.URL())
+	at := testenv.Client(t, set.Replica.URL())
 	wantFetch(t, "at the master", w.cache(cache.Config{}), "k", w.db.read, nil, "old", cache.FromLoader)
 	testenv.Eventually(t, "replication", func() bool { return at.Exists(t.Context(), "k").Val() == 1 })
 	for _, alive := range []bool{false, true} {
 		if alive {
 			text := protocol.Alive{Time: time.Now().Add(time.Minute).UnixMicro(), Lease: 10_000, Map: "m"}.String()
-			must(t, w.client.HSet(t.Context(), protocol.AliveKey(""), "shop", text).Err())
+			testenv.Must(t, w.client.HSet(t.Context(), protocol.AliveKey(""), "shop", text).Err())
 			testenv.Eventually(t, "replication of a worker's field", func() bool { return at.Exists(t.Context(), protocol.AliveKey("")).Val() == 1 })
 		}
 		replicas := redis.NewFailoverClient(&redis.FailoverOptions{

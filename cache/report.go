@@ -91,7 +91,7 @@ func (r *reporter) report(ctx context.Context) {
 	for i := range reports {
 		reports[i].Reads = versions
 	}
-	faults := r.send(ctx, reports)
+	faults := r.sendReports(ctx, reports)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i, fault := range faults {
@@ -102,8 +102,9 @@ func (r *reporter) report(ctx context.Context) {
 	}
 }
 
-// send sends one pipeline. It returns the error of each report, nil for those that Redis accepted.
-func (r *reporter) send(ctx context.Context, reports []protocol.Report) []error {
+// sendReports sends one pipeline. It returns the error of each report, nil for those that Redis
+// accepted.
+func (r *reporter) sendReports(ctx context.Context, reports []protocol.Report) []error {
 	if r.refusal.lasts() {
 		return slices.Repeat([]error{errReportPause}, len(reports))
 	}

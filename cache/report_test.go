@@ -37,7 +37,7 @@ func (w *world) reporting(channel, process string, client redis.UniversalClient)
 func (w *world) announce(channel string, keys ...string) []keyspace.Run {
 	w.Helper()
 	done, err := w.worker.Publisher.Publish(w.Context(), channel, protocol.FormatEvent, keyspace.News{Keys: keys})
-	must(w, err)
+	testenv.Must(w, err)
 	return done.Runs
 }
 
@@ -45,7 +45,7 @@ func (w *world) announce(channel string, keys ...string) []keyspace.Run {
 func (w *world) reports(run keyspace.Run) (messages, dropped map[string]uint64) {
 	w.Helper()
 	messages, dropped = map[string]uint64{}, map[string]uint64{}
-	must(w, w.worker.Contents.Reports(w.Context(), time.Time{}, func(r protocol.Report, at time.Time) {
+	testenv.Must(w, w.worker.Contents.Reports(w.Context(), time.Time{}, func(r protocol.Report, at time.Time) {
 		if age := time.Since(at); age < -time.Minute || age > time.Hour {
 			w.Errorf("%+v is of %s", r, at)
 		}
@@ -65,7 +65,7 @@ func TestReports(t *testing.T) {
 	channel := "c:" + t.Name()
 	one, two := w.reporting(channel, "web-1", nil), w.reporting(channel, "", nil)
 	host, err := os.Hostname()
-	must(t, err)
+	testenv.Must(t, err)
 	second := fmt.Sprintf("%s:%d", host, os.Getpid())
 	want := func(what string, run keyspace.Run) {
 		t.Helper()
@@ -87,7 +87,7 @@ func TestReports(t *testing.T) {
 	}
 	for _, c := range []reporting{one, two} {
 		testenv.Eventually(t, "the messages", func() bool { return c.heard.Load() == 2501 })
-		must(t, c.Close())
+		testenv.Must(t, c.Close())
 		if n := c.Statistics().Unreported; n != 0 {
 			t.Errorf("%d unreported", n)
 		}
@@ -114,7 +114,7 @@ func TestCloseReportsTheLastMessage(t *testing.T) {
 	go func() { done <- c.Close() }()
 	testenv.Eventually(t, "Close begins", func() bool { return errors.Is(c.Healthy(), cache.ErrClosed) })
 	close(closed)
-	must(t, <-done)
+	testenv.Must(t, <-done)
 	if messages, _ := w.reports(run); messages["p"] != 1 {
 		t.Error(messages)
 	}
@@ -134,12 +134,12 @@ func TestNoReports(t *testing.T) {
 	for range 3 {
 		b.publish(protocol.Message{Beat: &protocol.Beat{Source: "s"}})
 	}
-	must(t, beats.Close())
+	testenv.Must(t, beats.Close())
 	b.publish(protocol.Message{Keys: []string{"k"}})
 	testenv.Eventually(t, "the message", func() bool { return heard.Load() == 1 })
-	must(t, silent.Close())
+	testenv.Must(t, silent.Close())
 	stats, err := w.client.Info(t.Context(), "commandstats").Result()
-	must(t, err)
+	testenv.Must(t, err)
 	if strings.Contains(stats, "xadd") || w.client.Exists(t.Context(), protocol.ReportKey).Val() != 0 {
 		t.Error(stats)
 	}
@@ -148,7 +148,7 @@ func TestNoReports(t *testing.T) {
 // New checks the requirements of Memory.Report.
 func TestReportIsValidated(t *testing.T) {
 	t.Parallel()
-	client := clientOf(t, "redis://127.0.0.1:1")
+	client := testenv.Client(t, "redis://127.0.0.1:1")
 	for want, memory := range map[string]cache.Memory{
 		"Memory.Report is set without Memory.Size":  {Report: true},
 		`Memory.Process is "\xff" of 1 bytes`:       {Report: true, Size: 1, MaxStaleness: time.Second, Process: "\xff"},
@@ -169,5 +169,5 @@ func TestReportsInACluster(t *testing.T) {
 	c := w.reporting(channel, "p", r.Client)
 	run := w.announce(channel, "a", "b")[0]
 	testenv.Eventually(t, "the report", func() bool { messages, _ := w.reports(run); return messages["p"] == 1 })
-	must(t, c.Close())
+	testenv.Must(t, c.Close())
 }

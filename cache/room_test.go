@@ -65,7 +65,7 @@ func values(t testing.TB, c *cache.Cache, prefix string, n, length int) {
 			}
 			return found, nil
 		}, nil)
-		must(t, err)
+		testenv.Must(t, err)
 	}
 }
 
@@ -109,7 +109,7 @@ func TestMemoryIsTooSmall(t *testing.T) {
 		hit := func(n int) {
 			for range n {
 				_, err := cache.Get[string](t.Context(), c, "hot0")
-				must(t, err)
+				testenv.Must(t, err)
 			}
 		}
 		for i := range 3 {

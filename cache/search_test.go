@@ -48,7 +48,7 @@ func (s *twoServers) keep(client *redis.Client) (release func()) {
 		return at.InfoMap(s.Context(), "clients").Val()["Clients"]["blocked_clients"] == strconv.Itoa(many)
 	})
 	return func() {
-		must(s, at.RPush(s.Context(), "released", 1, 2, 3, 4).Err())
+		testenv.Must(s, at.RPush(s.Context(), "released", 1, 2, 3, 4).Err())
 		blocked.Wait()
 	}
 }
@@ -63,7 +63,7 @@ func TestSourceIsReplaced(t *testing.T) {
 	for range 2 {
 		wantFetched(t, "before", c, "k", db.read, "old")
 	}
-	must(t, s.clients[0].Del(t.Context(), protocol.AliveKey("")).Err())
+	testenv.Must(t, s.clients[0].Del(t.Context(), protocol.AliveKey("")).Err())
 	s.wroteAs("shop2", 0, works, time.Minute)
 	for range 2 {
 		wantFetch(t, "replaced", c, "k", db.read, nil, "old", cache.FromRedis)
@@ -87,7 +87,7 @@ func TestWorkersStartElsewhere(t *testing.T) {
 	s.master.Store(1)
 	testenv.Eventually(t, "the new master", func() bool {
 		got, err := cache.Fetch(t.Context(), c, "k", db.read, nil)
-		must(t, err)
+		testenv.Must(t, err)
 		return got == "new"
 	})
 	if n := c.Statistics().Strays; n == 0 {
@@ -100,17 +100,17 @@ func TestWorkersStartElsewhere(t *testing.T) {
 func TestClocksDiffer(t *testing.T) {
 	t.Parallel()
 	library, err := clock.Library(t.TempDir())
-	must(t, err)
+	testenv.Must(t, err)
 	for _, offset := range []time.Duration{-time.Minute, time.Minute} {
 		t.Run(offset.String(), func(t *testing.T) {
 			t.Parallel()
 			file, err := clock.NewFile(filepath.Join(t.TempDir(), "offset"))
-			must(t, err)
-			t.Cleanup(func() { must(t, file.Close()) })
+			testenv.Must(t, err)
+			t.Cleanup(func() { testenv.Must(t, file.Close()) })
 			file.Set(offset)
 			skewed, err := servers.StartRedis(t.Context(), servers.RedisOptions{Env: []string{library, file.Env()}})
-			must(t, err)
-			t.Cleanup(func() { must(t, skewed.Close()) })
+			testenv.Must(t, err)
+			t.Cleanup(func() { testenv.Must(t, skewed.Close()) })
 			s := serversAt(t, testenv.OwnRedis(t).URL(), skewed.URL())
 			s.wrote(0, 0, time.Minute)
 			client := s.client()
@@ -128,7 +128,7 @@ func TestClocksDiffer(t *testing.T) {
 			testenv.Eventually(t, "hits at the new master", func() bool {
 				s.wrote(1, 0, time.Minute)
 				got, err := cache.FetchResult(t.Context(), c, "k", db.read, nil)
-				must(t, err)
+				testenv.Must(t, err)
 				if got.Value != "new" {
 					t.Fatalf("got %q from %v", got.Value, got.Source)
 				}
@@ -147,11 +147,11 @@ func TestMasterRefusesWrites(t *testing.T) {
 	t.Parallel()
 	for name, refuse := range map[string]func(t *testing.T, client *redis.Client, dir string){
 		"NOREPLICAS": func(t *testing.T, client *redis.Client, _ string) {
-			must(t, client.ConfigSet(t.Context(), "min-replicas-to-write", "1").Err())
+			testenv.Must(t, client.ConfigSet(t.Context(), "min-replicas-to-write", "1").Err())
 		},
 		"MISCONF": func(t *testing.T, client *redis.Client, dir string) {
-			must(t, os.RemoveAll(dir))
-			must(t, client.BgSave(t.Context()).Err())
+			testenv.Must(t, os.RemoveAll(dir))
+			testenv.Must(t, client.BgSave(t.Context()).Err())
 			testenv.Eventually(t, "a failed snapshot", func() bool {
 				return client.InfoMap(t.Context(), "persistence").Val()["Persistence"]["rdb_last_bgsave_status"] == "err"
 			})
@@ -161,7 +161,7 @@ func TestMasterRefusesWrites(t *testing.T) {
 			t.Run(fmt.Sprint(name, ", with a worker ", alive), func(t *testing.T) {
 				t.Parallel()
 				dir := filepath.Join(t.TempDir(), "data")
-				must(t, os.Mkdir(dir, 0o700))
+				testenv.Must(t, os.Mkdir(dir, 0o700))
 				r := testenv.OwnRedis(t, "--dir", dir, "--save", "3600 1000000", "--stop-writes-on-bgsave-error", "yes")
 				s := serversAt(t, r.URL(), r.URL())
 				if alive {
@@ -178,7 +178,7 @@ func TestMasterRefusesWrites(t *testing.T) {
 				for range 5 {
 					wantFetch(t, "a hit", c, "k", db.read, nil, "old", cache.FromRedis)
 				}
-				must(t, c.Healthy())
+				testenv.Must(t, c.Healthy())
 			})
 		}
 	}
@@ -227,18 +227,18 @@ func TestSentinelSwitchesOver(t *testing.T) {
 	s.master.Store(1)
 	set.FailOver(t)
 	// In this order: a demoted master has what it replicates in the order of the writes.
-	must(t, s.clients[1].Unlink(t.Context(), "k").Err())
+	testenv.Must(t, s.clients[1].Unlink(t.Context(), "k").Err())
 	s.wrote(1, works, time.Minute)
 	s.leaves(c, db)
 	testenv.Eventually(t, "hits at the new master", func() bool {
 		got, err := cache.FetchResult(t.Context(), c, "k", db.read, nil)
-		must(t, err)
+		testenv.Must(t, err)
 		if got.Value != "new" {
 			t.Fatalf("got %q from %v", got.Value, got.Source)
 		}
 		return got.Source == cache.FromRedis
 	})
-	must(t, c.Healthy())
+	testenv.Must(t, c.Healthy())
 }
 
 // A subscription to a server that workers have left ends, and memory opens again with one to the

@@ -10,6 +10,7 @@ import (
 
 	"github.com/unstale/unstale/cache"
 	"github.com/unstale/unstale/cache/cachetest"
+	"github.com/unstale/unstale/internal/testenv"
 )
 
 // A loader that fetches its own key, itself or by the loader of another key, gets an error
@@ -106,7 +107,7 @@ func TestLoaderFetchesWhatIsThere(t *testing.T) {
 	for want := ""; want != "v+"; {
 		var err error
 		want, err = cache.Fetch(t.Context(), c, "k", more, policy)
-		must(t, err)
+		testenv.Must(t, err)
 	}
 	read := func(ctx context.Context) (string, error) {
 		got, err := cache.FetchMany(ctx, c, []string{"k", "m"}, func(context.Context, []string) (map[string]string, error) {

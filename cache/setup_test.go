@@ -28,7 +28,7 @@ func TestReaderOfAnotherDatabase(t *testing.T) {
 		open(t, c)
 		now := must1(t, client.Time(t.Context()).Result)
 		old := fmt.Sprintf(`{"e":%d,"b":%d,"v":"old"}`, now.Add(time.Hour).UnixMilli(), now.Add(-time.Minute).UnixMicro())
-		must(t, client.Set(t.Context(), "k", old, time.Hour).Err())
+		testenv.Must(t, client.Set(t.Context(), "k", old, time.Hour).Err())
 		w.db.set("old")
 		round := func() {
 			before := c.Statistics().Invalidations
@@ -46,7 +46,7 @@ func TestReaderOfAnotherDatabase(t *testing.T) {
 			if n := c.Statistics().OldEntries; n != 0 {
 				t.Errorf("in the worker's database: %d old entries", n)
 			}
-			must(t, c.Healthy())
+			testenv.Must(t, c.Healthy())
 			continue
 		}
 		round()
@@ -102,8 +102,8 @@ func TestPrefixOfNothing(t *testing.T) {
 			s := c.Statistics()
 			return s.NamesHeard == e.heard && s.NamesOwn == e.own && s.Invalidations == e.invalidated
 		})
-		must(t, c.Healthy())
-		must(t, c.Close()) // no more messages arrive
+		testenv.Must(t, c.Healthy())
+		testenv.Must(t, c.Close()) // no more messages arrive
 		found := logged.with("no key of the workers has the prefix")
 		if len(found) != e.want || e.want > 0 && !strings.Contains(found[0], "example=shop:product:") {
 			t.Errorf("%q: %d lines, wanted %d: %v", e.prefix, len(found), e.want, found)

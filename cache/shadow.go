@@ -131,7 +131,7 @@ func (s *shadows) hit(ctx context.Context, r *request, found reading, since mark
 			s.counts[result].Add(1)
 			<-s.running
 		}()
-		if result = one.check(ctx); result == shadowDiffers && s.report(one) != nil {
+		if result = one.compare(ctx); result == shadowDiffers && s.report(one) != nil {
 			result = shadowUnknown
 		}
 	}()
@@ -183,8 +183,8 @@ type shadowRead struct {
 	loaded  int64 // when the first load began, in milliseconds by the clock of Redis
 }
 
-// check compares the value with that of the loader, and a different one again after a wait.
-func (s *shadowRead) check(ctx context.Context) shadowResult {
+// compare compares the value with that of the loader, and a different one again after a wait.
+func (s *shadowRead) compare(ctx context.Context) shadowResult {
 	r := s.request
 	if s.entry.Birth <= 0 || s.since.open == 0 || !r.c.memory.values.nameable(r.key, s.entry.tagNames()) {
 		return shadowUnknown

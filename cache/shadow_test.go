@@ -88,14 +88,14 @@ func (w *shadowWorld) want(want cache.ShadowStatistics) (reports []protocol.Shad
 		w.Errorf("%+v, wanted %+v", got, want)
 	}
 	entries, err := w.client.XRange(w.Context(), protocol.ShadowKey, "-", "+").Result()
-	must(w, err)
+	testenv.Must(w, err)
 	for _, e := range entries {
 		fields := map[string]string{}
 		for name, value := range e.Values {
 			fields[name] = value.(string)
 		}
 		report, err := protocol.ParseShadow(fields)
-		must(w, err)
+		testenv.Must(w, err)
 		if report.Process == w.process {
 			reports = append(reports, report)
 		}
@@ -287,8 +287,8 @@ func TestShadowExplained(t *testing.T) {
 		"tag named": {changed, tagged("named"), message(protocol.Message{Keys: []string{"stamp:named"}})},
 		"x-pattern": {changed, fromRedis, message(protocol.Message{Patterns: []string{"x-*"}})},
 		"tags":      {changed, tagged("x-many"), message(protocol.Message{Patterns: []string{"stamp:x-*"}})},
-		"deleted":   {changed, fromRedis, func() { must(t, w.c.Delete(t.Context(), "deleted")) }},
-		"expired":   {changed, fromRedis, func() { must(t, w.client.PExpire(t.Context(), "expired", time.Millisecond).Err()) }},
+		"deleted":   {changed, fromRedis, func() { testenv.Must(t, w.c.Delete(t.Context(), "deleted")) }},
+		"expired":   {changed, fromRedis, func() { testenv.Must(t, w.client.PExpire(t.Context(), "expired", time.Millisecond).Err()) }},
 		"other":     {changed, tagged("other"), message(protocol.Message{Keys: []string{"other2", "stamp:other2"}, Patterns: []string{"other?*", "stamp:other?"}})},
 		"random":    {func(context.Context) (string, error) { return fmt.Sprint(loads.Add(1)), nil }, fromRedis, nil},
 		"fails":     {func(context.Context) (string, error) { return "", errors.New("no database") }, fromRedis, nil},
@@ -393,7 +393,7 @@ func TestShadowWhileRedisIsAway(t *testing.T) {
 	own := testenv.OwnRedis(t)
 	link := newLink(t, own.Addr())
 	w := shadowWorldOf(worldAt(t, own.URL()), "p", func(c *cache.Config) {
-		c.Redis, c.Failures, c.Timeout = clientOf(t, "redis://"+link.Addr()), 1, time.Second
+		c.Redis, c.Failures, c.Timeout = testenv.Client(t, "redis://"+link.Addr()), 1, time.Second
 	})
 	open(t, w.c)
 	w.fill("k", w.db.read, fromRedis)
@@ -429,7 +429,7 @@ func TestShadowAtClose(t *testing.T) {
 				<-ended
 			}
 			began := time.Now()
-			must(t, w.c.Close())
+			testenv.Must(t, w.c.Close())
 			if took := time.Since(began); took > patient {
 				t.Errorf("Close took %v", took)
 			}
@@ -444,7 +444,7 @@ func TestShadowConfig(t *testing.T) {
 	t.Parallel()
 	r := testenv.Redis(t)
 	good := func() cache.Config {
-		return cache.Config{Redis: clientOf(t, r.URL), Memory: memoryOf("c"), Shadow: cache.Shadow{Fraction: 0.5}}
+		return cache.Config{Redis: testenv.Client(t, r.URL), Memory: memoryOf("c"), Shadow: cache.Shadow{Fraction: 0.5}}
 	}
 	for want, change := range map[string]func(*cache.Config){
 		"Shadow.Fraction":      func(c *cache.Config) { c.Shadow.Fraction = 1.1 },
@@ -462,7 +462,7 @@ func TestShadowConfig(t *testing.T) {
 		}
 	}
 	config := good().WithDefaults()
-	must(t, config.Validate())
+	testenv.Must(t, config.Validate())
 	if config.Shadow.Rate != 1 || config.Memory.Process == "" {
 		t.Errorf("%+v, %q", config.Shadow, config.Memory.Process)
 	}

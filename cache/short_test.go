@@ -18,7 +18,7 @@ func TestShortDeadlinesFindRedisAway(t *testing.T) {
 	t.Parallel()
 	r := testenv.Redis(t)
 	options, err := redis.ParseURL(r.URL)
-	must(t, err)
+	testenv.Must(t, err)
 	link := newLink(t, options.Addr)
 	leave := map[string]func(context.Context) (context.Context, context.CancelFunc){
 		"deadline": func(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -46,14 +46,14 @@ func testShortPatience(t *testing.T, name string, client redis.UniversalClient, 
 		got, err := cache.FetchResult(t.Context(), c, "k", db.read, nil)
 		return err == nil && got.Source == cache.FromRedis
 	})
-	must(t, link.Swallow())
+	testenv.Must(t, link.Swallow())
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 50 { // these say nothing about Redis
 		_, err := cache.Fetch(gone, c, "k", db.read, nil)
 		wantError(t, name, err, context.Canceled)
 	}
-	must(t, c.Healthy())
+	testenv.Must(t, c.Healthy())
 	testenv.Eventually(t, "Redis to count as away", func() bool {
 		ctx, cancel := leave(t.Context())
 		defer cancel()

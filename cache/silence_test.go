@@ -19,7 +19,7 @@ func TestSilence(t *testing.T) {
 			t.Errorf("after %+v: %v", c, got)
 		}
 	}
-	s.end()
+	s.answered()
 	if got := s.lasts(at(0), at(200), never); got != 0 {
 		t.Errorf("a command from before the answer counts %v", got)
 	}

@@ -58,8 +58,8 @@ func TestStaleWhileRevalidate(t *testing.T) {
 		t.Errorf("%d loads", n)
 	}
 	// Both refreshes have ended: they would refresh the aged value.
-	must(t, other.Close())
-	must(t, c.Close())
+	testenv.Must(t, other.Close())
+	testenv.Must(t, c.Close())
 	w.age("k", 3*time.Hour)
 	wantFetch(t, "after the stale time", w.cache(cache.Config{}), "k", w.db.read, policy, "new", cache.FromLoader)
 }
@@ -108,7 +108,7 @@ func TestStaleOnError(t *testing.T) {
 	w.age("k", 2*time.Minute)
 	_, err = cache.Fetch(t.Context(), c, "k", func(context.Context) (string, error) { return "", cache.ErrNotFound }, policy)
 	wantError(t, "not found", err, cache.ErrNotFound)
-	must(t, c.Delete(t.Context(), "k"))
+	testenv.Must(t, c.Delete(t.Context(), "k"))
 	wantFetch(t, "again", c, "k", w.db.read, policy, "old", cache.FromLoader)
 	w.age("k", 3*time.Hour)
 	_, err = cache.Fetch(t.Context(), c, "k", fail, policy)
@@ -186,7 +186,7 @@ func TestEarlyRefreshIsTheFormulas(t *testing.T) {
 				}
 				all := func() {
 					_, err := cache.FetchMany(t.Context(), c, keys, load, policy)
-					must(t, err)
+					testenv.Must(t, err)
 				}
 				for i, fetch := range []func(){all, func() {
 					for _, key := range keys {
@@ -194,7 +194,7 @@ func TestEarlyRefreshIsTheFormulas(t *testing.T) {
 							_, err := load(ctx, []string{key})
 							return key, err
 						}, policy)
-						must(t, err)
+						testenv.Must(t, err)
 					}
 				}} {
 					all()
@@ -248,7 +248,7 @@ func TestEarlyRefreshInMemory(t *testing.T) {
 		w.db.set("new")
 		testenv.Eventually(t, name+": a new value", func() bool {
 			got, err := fetch()
-			must(t, err)
+			testenv.Must(t, err)
 			return got == "new"
 		})
 	}
@@ -261,12 +261,12 @@ func TestSliding(t *testing.T) {
 	c, other := w.cache(cache.Config{}), w.cache(cache.Config{})
 	policy := cache.Sliding(time.Minute, time.Hour)
 	wantFetch(t, "first", c, "k", w.db.read, policy, "old", cache.FromLoader)
-	must(t, w.client.PExpire(t.Context(), "k", 10*time.Second).Err())
+	testenv.Must(t, w.client.PExpire(t.Context(), "k", 10*time.Second).Err())
 	wantFetch(t, "read", other, "k", w.db.read, policy, "old", cache.FromRedis)
 	if ttl := w.client.PTTL(t.Context(), "k").Val(); ttl < 40*time.Second {
 		t.Errorf("the entry lives for %v after it was read", ttl)
 	}
-	must(t, w.client.PExpire(t.Context(), "k", 10*time.Second).Err())
+	testenv.Must(t, w.client.PExpire(t.Context(), "k", 10*time.Second).Err())
 	wantFetch(t, "read again", other, "k", w.db.read, policy, "old", cache.FromRedis)
 	if ttl := w.client.PTTL(t.Context(), "k").Val(); ttl > 10*time.Second {
 		t.Errorf("prolonged twice within a quarter of its time: %v", ttl)
@@ -285,7 +285,7 @@ func TestSlidingByItsOwnTime(t *testing.T) {
 		e := map[string]any{"e": time.Now().UnixMilli() + 10*hour, "v": "old"}
 		maps.Copy(e, more)
 		text, err := json.Marshal(e)
-		must(t, err)
+		testenv.Must(t, err)
 		return string(text)
 	}
 	keeps, asked := 30*time.Minute, false
@@ -326,7 +326,7 @@ func TestSlidingByItsOwnTime(t *testing.T) {
 						_, _ = c.Has(t.Context(), "none")
 					}
 					asked = !asked
-					must(t, w.client.Set(t.Context(), key, test.text, keeps).Err())
+					testenv.Must(t, w.client.Set(t.Context(), key, test.text, keeps).Err())
 					read(c)
 					left := w.client.PTTL(t.Context(), key).Val()
 					if left > test.left || left < test.left-time.Minute {
@@ -386,8 +386,8 @@ func TestSlidingMeetsAnother(t *testing.T) {
 			w.setEntry(key, map[string]any{"e": 9999999999999, "v": "x", "t": map[string]string{"t": "gone"}})
 		}, "new", cache.FromLoader},
 		"a list": {func(key string) {
-			must(t, w.client.Del(t.Context(), key).Err())
-			must(t, w.client.RPush(t.Context(), key, "x").Err())
+			testenv.Must(t, w.client.Del(t.Context(), key).Err())
+			testenv.Must(t, w.client.RPush(t.Context(), key, "x").Err())
 		}, "new", cache.FromLoader},
 	} {
 		w.db.set("old")
@@ -428,7 +428,7 @@ func TestRefreshWithoutALease(t *testing.T) {
 		if n := db.reads.Load(); n != 1 {
 			t.Errorf("%d loads", n)
 		}
-		must(t, held.Delete(t.Context(), "lock:hold:{k}"))
+		testenv.Must(t, held.Delete(t.Context(), "lock:hold:{k}"))
 		wantFetch(t, "then", c, "k", db.read, policy, "old", cache.FromRedis)
 		synctest.Wait()
 		if n := db.reads.Load(); n != 2 {

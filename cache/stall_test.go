@@ -73,7 +73,7 @@ func (r *reader) line() (l line) {
 	if !r.says.Scan() {
 		r.Fatalf("the process ended: %v", r.says.Err())
 	}
-	must(r, json.Unmarshal(r.says.Bytes(), &l))
+	testenv.Must(r, json.Unmarshal(r.says.Bytes(), &l))
 	return l
 }
 
@@ -96,7 +96,7 @@ func TestStoppedProcess(t *testing.T) {
 	t.Parallel()
 	r := testenv.Redis(t)
 	options, err := redis.ParseURL(r.URL)
-	must(t, err)
+	testenv.Must(t, err)
 	link := newLink(t, options.Addr)
 	p := startProcess(t, busyVariable, strings.Replace(r.URL, options.Addr, link.Addr(), 1))
 	t.Cleanup(func() { _ = p.process.Signal(syscall.SIGCONT) })
@@ -111,9 +111,9 @@ func TestStoppedProcess(t *testing.T) {
 		for before := s.L2Hits; s.L2Hits < before+100; {
 			log, s = statistics(log)
 		}
-		must(t, p.process.Signal(syscall.SIGSTOP))
+		testenv.Must(t, p.process.Signal(syscall.SIGSTOP))
 		time.Sleep(busyStop) // how long the fault lasts
-		must(t, p.process.Signal(syscall.SIGCONT))
+		testenv.Must(t, p.process.Signal(syscall.SIGCONT))
 		log, s = statistics(log)
 	}
 	const away, stalled = "Redis is away: every call loads", "commands to Redis timed out because this process did not run"
@@ -128,7 +128,7 @@ func TestStoppedProcess(t *testing.T) {
 	if count(away) != 0 || count(stalled) != 1 {
 		t.Fatalf("with a healthy Redis: %q", log)
 	}
-	must(t, link.Swallow())
+	testenv.Must(t, link.Swallow())
 	log, _ = p.until(nil, func(l line) bool { return l.Msg == away })
 	link.Calm(t.Context())
 	log, _ = p.until(log, func(l line) bool { return l.Msg == "Redis is back" })

@@ -50,7 +50,7 @@ func TestLoadsThatStoreNothingRemoveTheOldValue(t *testing.T) {
 		c := w.cache(cache.Config{Prefix: call + ":"})
 		for name, load := range loads {
 			_, err := fetch(c, name, old)
-			must(t, err)
+			testenv.Must(t, err)
 			w.age(call+":"+name, 2*time.Minute)
 			if got, err := fetch(c, name, load); err != nil || got != "old" {
 				t.Errorf("%s, %s: %v, %v while the load runs", call, name, got, err)

@@ -104,7 +104,7 @@ func TestShutMemory(t *testing.T) {
 	}
 	m.obey(verdict{empty: true, why: errNotListening})
 	if m.wasShut() || m.healthy() != errNotListening {
-		t.Errorf("closed by the hearing: %v", m.healthy())
+		t.Errorf("closed by the subscription: %v", m.healthy())
 	}
 	m.obey(verdict{open: true})
 	if _, kept := m.get("k0", nil); kept || m.healthy() != nil {
@@ -146,7 +146,7 @@ func TestBacklogIsBounded(t *testing.T) {
 	if b.size != 0 || !b.empty() || b.late(now.Add(time.Hour)) {
 		t.Errorf("%d of size are left", b.size)
 	}
-	b.begin(now)
+	b.setArrival(now)
 	if b.empty() || !b.late(now.Add(longestWait+1)) {
 		t.Error("what is being read does not count")
 	}

@@ -47,26 +47,26 @@ func newShop(t *testing.T) *shop {
 	s.exec("INSERT INTO products VALUES ('old')")
 	s.exec("INSERT INTO cache_outbox_control (name, who, reason) VALUES ('pause', 'test', '')")
 	file := filepath.Join(t.TempDir(), "mapping.yaml")
-	must(t, os.WriteFile(file, []byte(shopMap+"publish: {channel: \""+s.redis.Channel("invalidate")+"\"}\n"), 0o600))
+	testenv.Must(t, os.WriteFile(file, []byte(shopMap+"publish: {channel: \""+s.redis.Channel("invalidate")+"\"}\n"), 0o600))
 	dsn, err := mysql.ParseDSN(s.env.DSN)
-	must(t, err)
+	testenv.Must(t, err)
 	one := s.redis.Client.Options()
 	w, err := worker.New(worker.Config{
 		MySQL: dsn, Redis: &redis.UniversalOptions{Addrs: []string{one.Addr}, DB: one.DB}, MapFile: file, RedisTimeout: patient,
 		Logger: slog.New(slog.DiscardHandler), WakeChannel: s.redis.Channel("wake"),
 	})
-	must(t, err)
+	testenv.Must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
-	t.Cleanup(func() { cancel(); must(t, <-ended) })
+	t.Cleanup(func() { cancel(); testenv.Must(t, <-ended) })
 	return s
 }
 
 func (s *shop) exec(query string) {
 	s.Helper()
 	_, err := s.env.DB.ExecContext(s.Context(), query)
-	must(s, err)
+	testenv.Must(s, err)
 }
 
 func (s *shop) resume() { s.exec("DELETE FROM cache_outbox_control") }
@@ -76,7 +76,7 @@ func (s *shop) process() *cache.Cache {
 	s.Helper()
 	memory := memoryOf(s.redis.Channel("invalidate"))
 	memory.Sources, memory.MaxStaleness = nil, time.Minute
-	c := newCache(s.T, cache.Config{Redis: clientOf(s, s.redis.URL), Prefix: "shop:", Memory: memory})
+	c := newCache(s.T, cache.Config{Redis: testenv.Client(s, s.redis.URL), Prefix: "shop:", Memory: memory})
 	open(s, c)
 	return c
 }
@@ -101,7 +101,7 @@ func (s *shop) write(name string, inv outbox.Invalidation) (cookie string) {
 		}
 		return writes.Enqueue(s.Context(), tx, inv)
 	})
-	must(s, err)
+	testenv.Must(s, err)
 	return token.String()
 }
 
@@ -109,7 +109,7 @@ func (s *shop) write(name string, inv outbox.Invalidation) (cookie string) {
 func (s *shop) after(cookie string) *cache.Policy {
 	s.Helper()
 	token, err := outbox.ParseToken(cookie)
-	must(s, err)
+	testenv.Must(s, err)
 	return cache.Moderate.After(outbox.NewCheck(s.env.DB, token))
 }
 
@@ -130,14 +130,14 @@ func TestReadYourWrites(t *testing.T) {
 		wantFetch(t, "the writer", reader, key, s.load, s.after(cookie), "new", cache.FromLoader)
 	}
 	token, err := outbox.ParseToken(cookie)
-	must(t, err)
+	testenv.Must(t, err)
 	waited := make(chan error, 1)
 	go func() { waited <- outbox.Wait(context.Background(), s.env.DB, token) }()
 	if settled, err := outbox.Settled(t.Context(), s.env.DB, token); settled || err != nil {
 		t.Errorf("while the worker is paused: settled %t, %v", settled, err)
 	}
 	s.resume()
-	must(t, <-waited)
+	testenv.Must(t, <-waited)
 	for _, key := range keys {
 		if n := s.redis.Client.Exists(t.Context(), "shop:"+key).Val(); n != 0 {
 			t.Errorf("Redis still has %s", key)
@@ -149,7 +149,7 @@ func TestReadYourWrites(t *testing.T) {
 		wantFetch(t, "the writer again", reader, key, s.load, s.after(cookie), "new", cache.FromRedis)
 	}
 	var repeats int
-	must(t, s.env.DB.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM cache_outbox_delayed WHERE repeated = 1").Scan(&repeats))
+	testenv.Must(t, s.env.DB.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM cache_outbox_delayed WHERE repeated = 1").Scan(&repeats))
 	if repeats != 1 {
 		t.Errorf("%d repeats wait: the test has lost its point", repeats)
 	}
@@ -165,7 +165,7 @@ func TestReadYourDeadLetters(t *testing.T) {
 	cookie := s.write("new", outbox.Invalidation{Entity: "price", ID: "1"}) // without its currency
 	s.resume()
 	token, err := outbox.ParseToken(cookie)
-	must(t, err)
+	testenv.Must(t, err)
 	if err := outbox.Wait(t.Context(), s.env.DB, token); !errors.Is(err, outbox.ErrDead) {
 		t.Errorf("wait: %v", err)
 	}
@@ -191,7 +191,7 @@ func TestOnPrimary(t *testing.T) {
 		t.Errorf("the primary: %d, %v", one, err)
 	}
 	_, err := env.DB.Exec("SET GLOBAL read_only = 1")
-	must(t, err)
+	testenv.Must(t, err)
 	_, err = ask(t.Context())
 	wantError(t, "read-only", err, cache.ErrReadOnly)
 	if n := env.DB.Stats().OpenConnections; n != 0 {
@@ -202,14 +202,14 @@ func TestOnPrimary(t *testing.T) {
 	_, err = ask(ctx)
 	wantError(t, "context", err, context.Canceled)
 	_, err = env.DB.Exec("SET GLOBAL read_only = 0")
-	must(t, err)
+	testenv.Must(t, err)
 	var id int
-	must(t, env.DB.QueryRow("SELECT CONNECTION_ID()").Scan(&id))
+	testenv.Must(t, env.DB.QueryRow("SELECT CONNECTION_ID()").Scan(&id))
 	other, err := sql.Open("mysql", env.DSN)
-	must(t, err)
+	testenv.Must(t, err)
 	defer other.Close()
 	_, err = other.Exec(fmt.Sprint("KILL ", id)) // the pool does not know
-	must(t, err)
+	testenv.Must(t, err)
 	if one, err := ask(t.Context()); one != 1 || err != nil {
 		t.Errorf("after a lost connection: %d, %v", one, err)
 	}

@@ -236,7 +236,7 @@ func (b *warmBatch) warm(keys []string) (left []string) {
 	}
 	b.lease()
 	began, all := time.Now(), len(b.jobs)
-	b.begin()
+	b.startLoads()
 	for _, j := range b.jobs {
 		left = append(left, j.key)
 	}
@@ -306,19 +306,19 @@ func (b *warmBatch) lease() {
 		case j.lease != "":
 			leased = append(leased, j)
 		case j.unread && j.away: // no answer twice
-			b.c.flights.end(j.fl, nothing)
+			b.c.flights.deliver(j.fl, nothing)
 			b.countOutcome(j.key, got{}, ErrRedisTimeout)
 		default:
-			b.c.flights.end(j.fl, nothing)
+			b.c.flights.deliver(j.fl, nothing)
 			b.single = append(b.single, j.request)
 		}
 	}
 	b.jobs = leased
 }
 
-// begin begins loads, each at its turn, until turnWait has passed, a loader waits for one of the
-// keys, or the warming stops.
-func (b *warmBatch) begin() {
+// startLoads begins loads, each at its turn, until turnWait has passed, a loader waits for one of
+// the keys, or the warming stops.
+func (b *warmBatch) startLoads() {
 	late := time.NewTimer(turnWait)
 	defer late.Stop()
 	for len(b.jobs) > 0 {
@@ -343,7 +343,7 @@ func (b *warmBatch) begin() {
 func (b *warmBatch) letGo() {
 	b.c.leases.giveBackAtLast(b.ctx, held(b.jobs...)...)
 	for _, j := range b.jobs {
-		b.c.flights.end(j.fl, nothing)
+		b.c.flights.deliver(j.fl, nothing)
 	}
 	b.jobs = nil
 }
@@ -429,13 +429,13 @@ func newPopularity(config Config, b *backend) *popularity {
 
 func (p *popularity) sample(key string) {
 	if p != nil && rand.Uint32()%popularSample == 0 {
-		p.count(key)
+		p.countKey(key)
 	}
 }
 
-// count implements the frequent-items algorithm of Misra and Gries: a key with more than one in
+// countKey implements the frequent-items algorithm of Misra and Gries: a key with more than one in
 // popularCounted of the reads keeps a count, no matter how many other keys there are.
-func (p *popularity) count(key string) {
+func (p *popularity) countKey(key string) {
 	if len(key) > protocol.MaxPopularKey {
 		return
 	}
@@ -455,8 +455,8 @@ func (p *popularity) count(key string) {
 	}
 }
 
-// report adds the counts to the set. If Redis does not take them, they are lost.
-func (p *popularity) report(ctx context.Context) {
+// sendCounts adds the counts to the set. If Redis does not take them, they are lost.
+func (p *popularity) sendCounts(ctx context.Context) {
 	p.mu.Lock()
 	counts := p.counts
 	p.counts = nil

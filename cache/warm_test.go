@@ -73,7 +73,7 @@ func TestWarm(t *testing.T) {
 	loads.Store(0)
 	got, err = cache.Warm(t.Context(), c, slices.Values(slices.Concat(keys[:3], keys[5:])), load, nil, cache.WarmOptions{})
 	wantWarmed(t, "again", got, cache.Warmed{Already: 25, Missing: 3})
-	if must(t, err); loads.Load() != 0 {
+	if testenv.Must(t, err); loads.Load() != 0 {
 		t.Errorf("%d loads", loads.Load())
 	}
 }
@@ -117,7 +117,7 @@ func TestWarmStops(t *testing.T) {
 		t.Errorf("%+v, %d loaded after the end", got, after.Load())
 	}
 	closed := w.cache(cache.Config{})
-	must(t, closed.Close())
+	testenv.Must(t, closed.Close())
 	for what, c := range map[string]*cache.Cache{cache.ErrClosed.Error(): closed, cache.ErrNoRedis.Error(): newCache(t, cache.Config{})} {
 		got, err := cache.Warm(t.Context(), c, endless, func(context.Context, string) (string, error) { t.Error("loaded"); return "", nil }, nil, cache.WarmOptions{})
 		if wantWarmed(t, what, got, cache.Warmed{}); err == nil || err.Error() != "warm: "+what {
@@ -151,11 +151,11 @@ func TestWarmStopsWhereNothingIsStored(t *testing.T) {
 	if err := c.Healthy(); err == nil || strings.Count(err.Error(), cache.ErrRedisOutOfMemory.Error()) != 1 {
 		t.Errorf("Healthy says %v", err)
 	}
-	must(t, w.client.ConfigSet(t.Context(), "maxmemory", "0").Err())
+	testenv.Must(t, w.client.ConfigSet(t.Context(), "maxmemory", "0").Err())
 	got, err := cache.Warm(t.Context(), c, slices.Values(keysOf(10)), load, nil, cache.WarmOptions{Parallel: 2})
-	must(t, err)
+	testenv.Must(t, err)
 	wantWarmed(t, "with memory", got, cache.Warmed{Loaded: 10})
-	must(t, c.Healthy())
+	testenv.Must(t, c.Healthy())
 }
 
 // A value that was loaded to warm up before an invalidation is not stored after it.
@@ -189,7 +189,7 @@ func TestHottest(t *testing.T) {
 	policy := cache.Moderate.Tagged("t")
 	got, err := cache.Warm(t.Context(), c, slices.Values(keysOf(20)), func(_ context.Context, key string) (string, error) { return key, nil }, policy, cache.WarmOptions{})
 	wantWarmed(t, "warm", got, cache.Warmed{Loaded: 20})
-	must(t, err)
+	testenv.Must(t, err)
 	testenv.Eventually(t, "the keys that are read most", func() bool {
 		for range 100 {
 			for _, key := range []string{"k3", "k4"} {
@@ -203,11 +203,11 @@ func TestHottest(t *testing.T) {
 	if hot := c.Hottest(1000); len(hot) != 20 {
 		t.Errorf("%d keys: %v", len(hot), hot)
 	}
-	must(t, c.Delete(t.Context(), "k3"))
+	testenv.Must(t, c.Delete(t.Context(), "k3"))
 	if hot := c.Hottest(1000); len(hot) != 19 || slices.Contains(hot, "k3") {
 		t.Errorf("%v", hot)
 	}
-	must(t, c.DeleteTag(t.Context(), "t"))
+	testenv.Must(t, c.DeleteTag(t.Context(), "t"))
 	if hot := c.Hottest(1000); len(hot) != 0 {
 		t.Errorf("%v", hot)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/unstale/unstale/cache"
 	"github.com/unstale/unstale/cache/cachetest"
+	"github.com/unstale/unstale/internal/testenv"
 )
 
 // A warmer counts the round trips of a Cache, in a bubble.
@@ -56,13 +57,13 @@ func TestWarmMakesFewRoundTrips(t *testing.T) {
 		w := newWarmer(t, cache.Config{})
 		w.latency = time.Millisecond
 		const keys = 1000
-		must(t, w.warm(slices.Values(keysOf(keys)), itself, 4, cache.Warmed{Loaded: keys}))
+		testenv.Must(t, w.warm(slices.Values(keysOf(keys)), itself, 4, cache.Warmed{Loaded: keys}))
 		// 4, 8, 16 ... 256 and 500 keys
 		if n := w.trips; n["read"] != 8 || n["lease"] != 8 || n["fill"] > 20 {
 			t.Errorf("%v", n)
 		}
 		clear(w.trips)
-		must(t, w.warm(slices.Values(keysOf(keys)), itself, 4, cache.Warmed{Already: keys}))
+		testenv.Must(t, w.warm(slices.Values(keysOf(keys)), itself, 4, cache.Warmed{Already: keys}))
 		if n := w.trips; n["read"] != 8 || len(n) != 1 {
 			t.Errorf("cached keys: %v", n)
 		}
@@ -91,7 +92,7 @@ func TestWarmHoldsLeasesBriefly(t *testing.T) {
 				t.Errorf("%s came after %v", key, took)
 			}
 		}
-		must(t, <-done)
+		testenv.Must(t, <-done)
 	})
 }
 
@@ -109,7 +110,7 @@ func TestWarmLoadsFetchEachOther(t *testing.T) {
 			}
 			return cache.Fetch(ctx, w.Cache, keys[next], func(context.Context) (string, error) { return keys[next], nil }, nil)
 		}, 1, cache.Warmed{Loaded: 55, Already: 5})
-		must(t, err)
+		testenv.Must(t, err)
 		if took := time.Since(begun); took > 50*time.Millisecond { // by the bubble's clock: some wait for a store
 			t.Errorf("it took %v", took)
 		}
@@ -161,7 +162,7 @@ func TestWarmJoinsALoad(t *testing.T) {
 		synctest.Wait()
 		close(release)
 		wantAnswer(t, "k0", loaded, "v")
-		must(t, <-done)
+		testenv.Must(t, <-done)
 	})
 }
 
@@ -192,9 +193,9 @@ func TestWarmLeavesNoLeases(t *testing.T) {
 					done <- got
 				}()
 				synctest.Wait() // k20 loads, and others wait for the turn
-				must(t, stop(w.Cache, cancel))
+				testenv.Must(t, stop(w.Cache, cancel))
 				wantWarmed(t, name, <-done, cache.Warmed{Loaded: 20})
-				must(t, w.Cache.Close()) // which ends k20
+				testenv.Must(t, w.Cache.Close()) // which ends k20
 				begun, other := time.Now(), w.store.Cache(cache.Config{})
 				for _, key := range keysOf(40) {
 					wantFetched(t, key, other, key, func(context.Context) (string, error) { return key, nil }, key)

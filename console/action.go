@@ -49,9 +49,9 @@ type action struct {
 }
 
 var actions = []action{
-	{"retry", "Retry dead letters", "Puts dead letters back as they are, due immediately. If the current map still refuses a row, it dies again: remove the cause first.", store.MayDead, retrying.look},
-	{"discard", "Discard dead letters", "Deletes dead letters for good. Their keys are not unlinked, so they may stay stale until they expire. Letters of the last 5 minutes stay, because write tokens may name their rows.", store.MayDead, discarding.look},
-	{"correct", "Correct dead letters", "Puts dead letters back with another entity or other parameters, due immediately. Letters that the running map refuses as corrected stay.", store.MayDead, correcting.look},
+	{"retry", "Retry dead letters", "Puts dead letters back as they are, due immediately. If the current map still refuses a row, it dies again: remove the cause first.", store.MayDead, retrying.preview},
+	{"discard", "Discard dead letters", "Deletes dead letters for good. Their keys are not unlinked, so they may stay stale until they expire. Letters of the last 5 minutes stay, because write tokens may name their rows.", store.MayDead, discarding.preview},
+	{"correct", "Correct dead letters", "Puts dead letters back with another entity or other parameters, due immediately. Letters that the running map refuses as corrected stay.", store.MayDead, correcting.preview},
 	{"pause", "Pause all workers", "Makes all workers stop claiming rows and sweeping for a time. Rows wait, and their keys stay stale. Nothing is lost.", store.MayPause, (*actor).lookPause},
 	{"resume", "Resume all workers", "Ends the pause of all workers, which then process the rows that wait.", store.MayPause, (*actor).lookResume},
 	{"replay", "Replay the journal", "Unlinks and publishes again what workers unlinked in a time, for example after someone restored old data in Redis. Readers then load these values again.", store.MayReplay, (*actor).lookReplay},
@@ -71,7 +71,7 @@ type intent struct {
 
 	args url.Values // input that leads to the same intent
 	seen any        // what must be unchanged when it is confirmed
-	do   func(ctx context.Context, orders *store.Actions, who string, progress func(string)) (result string, err error)
+	do   func(ctx context.Context, acts *store.Actions, who string, progress func(string)) (result string, err error)
 }
 
 // A field is an input of an action.
@@ -143,7 +143,7 @@ func (c *actor) act(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), lookLimit)
 	defer cancel()
-	if page.Block = c.missing(ctx, page.Action.may); page.Block != "" {
+	if page.Block = c.whyNot(ctx, page.Action.may); page.Block != "" {
 		status = http.StatusForbidden
 	} else if found, err := page.Action.look(c, ctx, in); err != nil {
 		page.Block, status = reason(err), http.StatusServiceUnavailable
@@ -151,7 +151,7 @@ func (c *actor) act(w http.ResponseWriter, r *http.Request) {
 		page.Problem, status = "nothing was done: enter your name, for the audit", http.StatusBadRequest
 	} else if t != nil {
 		if page.Problem = t.problem(found); page.Problem == "" {
-			c.start(w, r, page, t.nonce)
+			c.confirm(w, r, page, t.nonce)
 			return
 		}
 		status = http.StatusConflict
@@ -174,9 +174,9 @@ func (c *actor) fail(w http.ResponseWriter, r *http.Request, status int, text st
 	c.write(w, r, status, "error", failure{status, text})
 }
 
-// start begins a confirmed action and redirects to its page, which shows the result. A repeated
+// confirm begins a confirmed action and redirects to its page, which shows the result. A repeated
 // confirmation leads to the same page.
-func (c *actor) start(w http.ResponseWriter, r *http.Request, page actionPage, id string) {
+func (c *actor) confirm(w http.ResponseWriter, r *http.Request, page actionPage, id string) {
 	name := c.person(r)
 	if c.cfg.UserHeader == "" {
 		http.SetCookie(w, &http.Cookie{Name: nameCookie, Value: url.QueryEscape(name), Path: c.cfg.Prefix + "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
@@ -232,8 +232,8 @@ func (c *actor) readRights(ctx context.Context) (any, error) {
 	return missing, nil
 }
 
-// missing returns what is missing for a kind of actions, or "".
-func (c *actor) missing(ctx context.Context, kind string) string {
+// whyNot returns what is missing for a kind of actions, or "".
+func (c *actor) whyNot(ctx context.Context, kind string) string {
 	r := c.rights.get(ctx, c.base)
 	missing, known := r.data.(map[string]string)
 	switch {
@@ -253,17 +253,17 @@ func (c *actor) missing(ctx context.Context, kind string) string {
 func (c *actor) onDead() bool {
 	latest, cancel := context.WithCancel(c.base)
 	cancel()
-	return c.cfg.Actions && c.missing(latest, store.MayDead) == ""
+	return c.cfg.Actions && c.whyNot(latest, store.MayDead) == ""
 }
 
 // A listedAction is an action in the panel.
 type listedAction struct{ Name, Title, Missing string }
 
-// list lists the actions, each with the reason if it is not possible.
-func (c *actor) list(ctx context.Context) (any, error) {
+// listActions lists the actions, each with the reason if it is not possible.
+func (c *actor) listActions(ctx context.Context) (any, error) {
 	var list []listedAction
 	for _, a := range actions {
-		list = append(list, listedAction{a.Name, a.Title, c.missing(ctx, a.may)})
+		list = append(list, listedAction{a.Name, a.Title, c.whyNot(ctx, a.may)})
 	}
 	return list, nil
 }
@@ -442,8 +442,8 @@ func (all *runs) get(id string) *run {
 	return all.byID[id]
 }
 
-// wait waits for all runs. Base must have ended.
-func (all *runs) wait() {
+// waitAll waits for all runs. Base must have ended.
+func (all *runs) waitAll() {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	all.active.Wait()

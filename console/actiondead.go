@@ -156,10 +156,10 @@ func newCorrection(in url.Values, letters []store.DeadLetter) (to correction, fi
 }
 
 // correct retries the chosen letters with new values, one by one. The running map must accept each.
-func (c *actor) correct(ctx context.Context, orders *store.Actions, q store.DeadQuery, to correction, did func(total int)) (done []uint64, err error) {
+func (c *actor) correct(ctx context.Context, acts *store.Actions, q store.DeadQuery, to correction, did func(total int)) (done []uint64, err error) {
 	refused, why := 0, ""
 	for q.Last > 0 {
-		letters, err := orders.DeadLetters(ctx, q, shownDead)
+		letters, err := acts.DeadLetters(ctx, q, shownDead)
 		if err != nil || len(letters) == 0 {
 			return done, cmp.Or(err, refusal(refused, why))
 		}
@@ -174,7 +174,7 @@ func (c *actor) correct(ctx context.Context, orders *store.Actions, q store.Dead
 				refused, why = refused+1, cmp.Or(why, e.Refused)
 				continue
 			}
-			err := orders.RetryCorrected(ctx, store.Correction{Letter: l, Entity: now.Entity, Params: now.Params})
+			err := acts.RetryCorrected(ctx, store.Correction{Letter: l, Entity: now.Entity, Params: now.Params})
 			if err == nil {
 				done = append(done, l.ID)
 			} else if !errors.Is(err, store.ErrLetterChanged) {
@@ -194,8 +194,8 @@ func refusal(n int, why string) error {
 	return fmt.Errorf("the running map refuses %s as corrected, the first: %s", many(n, "dead letter"), why)
 }
 
-// look shows the chosen letters. Letters that die later are not chosen.
-func (v deadVerb) look(c *actor, ctx context.Context, in url.Values) (*intent, error) {
+// preview shows the chosen letters. Letters that die later are not chosen.
+func (v deadVerb) preview(c *actor, ctx context.Context, in url.Values) (*intent, error) {
 	it := &intent{Fields: append(deadFields(in), field{Name: "all", Label: "All", Value: in.Get("all"), Check: true}), Button: v.button, args: in}
 	q, chosen, err := deadQuery(in)
 	if err != nil {
@@ -204,7 +204,7 @@ func (v deadVerb) look(c *actor, ctx context.Context, in url.Values) (*intent, e
 	if err != nil || !chosen {
 		return it, nil
 	}
-	orders := store.NewActions(c.db)
+	acts := store.NewActions(c.db)
 	if q.OlderThan > 0 || q.NewerThan > 0 {
 		if q.At, err = c.moment(ctx, in); err != nil {
 			return nil, err
@@ -216,7 +216,7 @@ func (v deadVerb) look(c *actor, ctx context.Context, in url.Values) (*intent, e
 	if q.NewerThan > 0 {
 		it.Notes = append(it.Notes, "These died since "+absolute(q.At.Add(-q.NewerThan))+".")
 	}
-	n, last, err := orders.CountDead(ctx, q)
+	n, last, err := acts.CountDead(ctx, q)
 	if err != nil {
 		return nil, err
 	}
@@ -224,7 +224,7 @@ func (v deadVerb) look(c *actor, ctx context.Context, in url.Values) (*intent, e
 		q.Last = last
 		it.args.Set("last", strconv.FormatUint(last, 10))
 	}
-	letters, err := orders.DeadLetters(ctx, q, shownDead)
+	letters, err := acts.DeadLetters(ctx, q, shownDead)
 	if err != nil {
 		return nil, err
 	}
@@ -234,8 +234,8 @@ func (v deadVerb) look(c *actor, ctx context.Context, in url.Values) (*intent, e
 		var fields []field
 		to, fields = newCorrection(in, letters)
 		it.Fields = append(it.Fields, fields...)
-		run = func(orders *store.Actions, ctx context.Context, q store.DeadQuery, did func(int)) ([]uint64, error) {
-			return c.correct(ctx, orders, q, to, did)
+		run = func(acts *store.Actions, ctx context.Context, q store.DeadQuery, did func(int)) ([]uint64, error) {
+			return c.correct(ctx, acts, q, to, did)
 		}
 	}
 	refused, changed, why := 0, 0, ""
@@ -273,8 +273,8 @@ func (v deadVerb) look(c *actor, ctx context.Context, in url.Values) (*intent, e
 	}
 	it.Says = fmt.Sprintf(v.says, many(n, "dead letter")) + to.says()
 	it.Button = v.button + " " + many(n, "dead letter")
-	it.do = func(ctx context.Context, orders *store.Actions, _ string, progress func(string)) (string, error) {
-		done, err := run(orders, ctx, q, func(total int) { progress(many(total, "dead letter") + " of " + output.Count(n)) })
+	it.do = func(ctx context.Context, acts *store.Actions, _ string, progress func(string)) (string, error) {
+		done, err := run(acts, ctx, q, func(total int) { progress(many(total, "dead letter") + " of " + output.Count(n)) })
 		switch {
 		case err == nil && len(done) == 0:
 			return "", errChanged

@@ -150,8 +150,8 @@ func (c *actor) lookPause(ctx context.Context, in url.Values) (*intent, error) {
 	}
 	workers = slices.DeleteFunc(workers, func(w store.WorkerNote) bool { return !w.Lives() })
 	it.Says = fmt.Sprintf("All workers (%s) stop claiming rows and sweeping within about a second, for %s. Rows wait, and their keys stay stale; nothing is lost.", output.Count(len(workers)), lasts)
-	it.do = func(ctx context.Context, orders *store.Actions, _ string, _ func(string)) (string, error) {
-		if err := orders.Pause(ctx, now, why, lasts); err != nil {
+	it.do = func(ctx context.Context, acts *store.Actions, _ string, _ func(string)) (string, error) {
+		if err := acts.Pause(ctx, now, why, lasts); err != nil {
 			return "", err
 		}
 		return "All workers pause for " + lasts.String() + ".", nil
@@ -171,8 +171,8 @@ func (c *actor) lookResume(ctx context.Context, in url.Values) (*intent, error) 
 		return it, nil
 	}
 	it.Says = "All workers claim rows again. They are paused " + now.String() + "."
-	it.do = func(ctx context.Context, orders *store.Actions, _ string, _ func(string)) (string, error) {
-		if _, err := orders.Resume(ctx, now); err != nil {
+	it.do = func(ctx context.Context, acts *store.Actions, _ string, _ func(string)) (string, error) {
+		if _, err := acts.Resume(ctx, now); err != nil {
 			return "", err
 		}
 		return "All workers resume; they were paused " + now.String() + ".", nil

@@ -67,7 +67,7 @@ func New(cfg Config) (*Console, error) {
 		}
 	}
 	c.base, c.stop = context.WithCancel(context.Background())
-	c.acts = &actor{cfg: cfg, signer: c.signer, db: c.db, redis: c.redis, base: c.base, write: c.write, runs: runs{byID: map[string]*run{}}, key: []byte(rand.Text()), done: func() { c.sources.expire() }}
+	c.acts = &actor{cfg: cfg, signer: c.signer, db: c.db, redis: c.redis, base: c.base, write: c.writePage, runs: runs{byID: map[string]*run{}}, key: []byte(rand.Text()), done: func() { c.sources.expire() }}
 	c.addPanels()
 	titles := map[string]string{}
 	for _, p := range c.panels {
@@ -85,7 +85,7 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) { c.handler.
 // Close disconnects open pages, stops actions, and closes the connections to MySQL and Redis.
 func (c *Console) Close() error {
 	c.stop()
-	c.acts.runs.wait()
+	c.acts.runs.waitAll()
 	c.live.loops.Wait()
 	for _, s := range c.sources {
 		s.idle()
@@ -116,7 +116,7 @@ func (c *Console) routes() http.Handler {
 	inside.HandleFunc("GET "+at+"/run/{id}", c.acts.showRun)
 	inside.HandleFunc("GET "+at+"/events", c.live.stream)
 	inside.HandleFunc("GET "+at+"/", func(w http.ResponseWriter, r *http.Request) {
-		c.write(w, r, http.StatusNotFound, "error", failure{http.StatusNotFound, "the console has no page " + r.URL.Path})
+		c.writePage(w, r, http.StatusNotFound, "error", failure{http.StatusNotFound, "the console has no page " + r.URL.Path})
 	})
 	if at != "" {
 		inside.Handle("GET "+at, http.RedirectHandler(at+"/", http.StatusMovedPermanently))
@@ -127,11 +127,11 @@ func (c *Console) routes() http.Handler {
 	if s := c.signer; c.cfg.hasToken() {
 		c.loginRoutes(outside, s)
 		inside.HandleFunc("POST "+at+"/logout", func(w http.ResponseWriter, r *http.Request) {
-			s.end(w, r)
+			s.removeSession(w, r)
 			http.Redirect(w, r, at+"/login", http.StatusSeeOther)
 		})
 	}
-	return &guard{cfg: c.cfg, signer: c.signer, inside: inside, outside: outside, write: c.write}
+	return &guard{cfg: c.cfg, signer: c.signer, inside: inside, outside: outside, write: c.writePage}
 }
 
 // A Worker is the worker of this process, such as a *worker.Worker. Its methods are called

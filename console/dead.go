@@ -67,14 +67,14 @@ func (c Config) nearEntity(l store.DeadLetter) string {
 // deadSource reads the newest dead letters of each reason.
 func (c *Console) deadSource() *source {
 	return c.reads(listEvery, func(ctx context.Context) (any, error) {
-		orders := store.NewActions(c.db)
-		counts, err := orders.DeadReasons(ctx)
+		acts := store.NewActions(c.db)
+		counts, err := acts.DeadReasons(ctx)
 		if err != nil {
 			return nil, err
 		}
 		list := []deadReason{}
 		for reason, n := range counts {
-			letters, err := orders.DeadLetters(ctx, store.DeadQuery{Reason: reason}, shownLetters)
+			letters, err := acts.DeadLetters(ctx, store.DeadQuery{Reason: reason}, shownLetters)
 			if err != nil {
 				return nil, err
 			}
@@ -117,7 +117,7 @@ func (c *Console) serveDeadList(w http.ResponseWriter, r *http.Request) {
 	list := deadList{Fields: deadFields(in)}
 	if err != nil {
 		list.Block = err.Error()
-		c.write(w, r, http.StatusBadRequest, "deadlist", list)
+		c.writePage(w, r, http.StatusBadRequest, "deadlist", list)
 		return
 	}
 	choice := in
@@ -127,14 +127,14 @@ func (c *Console) serveDeadList(w http.ResponseWriter, r *http.Request) {
 	list.All = [2]string{c.cfg.Prefix + "/act/", "?" + choice.Encode()}
 	ctx, cancel := context.WithTimeout(r.Context(), lookLimit)
 	defer cancel()
-	list.Acts = c.acts.missing(ctx, store.MayDead) == ""
-	orders := store.NewActions(c.db)
-	if list.Total, _, err = orders.CountDead(ctx, q); err == nil && before > 1 {
+	list.Acts = c.acts.whyNot(ctx, store.MayDead) == ""
+	acts := store.NewActions(c.db)
+	if list.Total, _, err = acts.CountDead(ctx, q); err == nil && before > 1 {
 		q.Last, list.Newest = before-1, "/dead?"+in.Encode()
 	}
 	var letters []store.DeadLetter
 	if err == nil {
-		letters, err = orders.DeadLetters(ctx, q, shownOnPage+1)
+		letters, err = acts.DeadLetters(ctx, q, shownOnPage+1)
 	}
 	if err != nil {
 		c.acts.fail(w, r, http.StatusServiceUnavailable, reason(err))
@@ -148,5 +148,5 @@ func (c *Console) serveDeadList(w http.ResponseWriter, r *http.Request) {
 	for _, l := range letters {
 		list.Letters = append(list.Letters, shownLetter{l, c.cfg.nearEntity(l)})
 	}
-	c.write(w, r, http.StatusOK, "deadlist", list)
+	c.writePage(w, r, http.StatusOK, "deadlist", list)
 }

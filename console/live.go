@@ -76,7 +76,7 @@ func (h *hub) follow(ctx context.Context, s *source) {
 	for {
 		r := s.get(ctx, h.base)
 		if ctx.Err() == nil {
-			h.send(ctx, s, h.changed(s))
+			h.broadcast(ctx, s, h.changed(s))
 		}
 		select {
 		case <-ctx.Done():
@@ -86,8 +86,8 @@ func (h *hub) follow(ctx context.Context, s *source) {
 	}
 }
 
-// send passes the events that differ from the previous ones to all pages.
-func (h *hub) send(ctx context.Context, s *source, events [][]byte) {
+// broadcast passes the events that differ from the previous ones to all pages.
+func (h *hub) broadcast(ctx context.Context, s *source, events [][]byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if ctx.Err() != nil {

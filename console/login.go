@@ -77,14 +77,14 @@ func (s *signer) knows(r *http.Request) bool {
 // serves reports whether an open page may still see more: its session may have ended.
 func (s *signer) serves(r *http.Request) bool { return !s.cfg.hasToken() || s.knows(r) }
 
-// begin sets a session cookie, and end removes it.
-func (s *signer) begin(w http.ResponseWriter, r *http.Request, token string) {
-	s.set(w, r, sign(token, time.Now().Add(sessionLasts).Unix()), int(sessionLasts.Seconds()))
+// startSession sets a session cookie, and removeSession removes it.
+func (s *signer) startSession(w http.ResponseWriter, r *http.Request, token string) {
+	s.setCookie(w, r, sign(token, time.Now().Add(sessionLasts).Unix()), int(sessionLasts.Seconds()))
 }
 
-func (s *signer) end(w http.ResponseWriter, r *http.Request) { s.set(w, r, "", -1) }
+func (s *signer) removeSession(w http.ResponseWriter, r *http.Request) { s.setCookie(w, r, "", -1) }
 
-func (s *signer) set(w http.ResponseWriter, r *http.Request, value string, age int) {
+func (s *signer) setCookie(w http.ResponseWriter, r *http.Request, value string, age int) {
 	http.SetCookie(w, &http.Cookie{
 		Name: sessionCookie, Value: value, MaxAge: age, Path: s.cfg.Prefix + "/", HttpOnly: true, SameSite: http.SameSiteStrictMode,
 		Secure: r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https",
@@ -106,7 +106,7 @@ func (c *Console) loginRoutes(mux *http.ServeMux, s *signer) {
 			http.Redirect(w, r, home, http.StatusSeeOther)
 			return
 		}
-		c.write(w, r, http.StatusOK, "login", nil)
+		c.writePage(w, r, http.StatusOK, "login", nil)
 	})
 	mux.HandleFunc("POST "+c.cfg.Prefix+"/login", func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, 8<<10)
@@ -115,21 +115,21 @@ func (c *Console) loginRoutes(mux *http.ServeMux, s *signer) {
 		case places <- struct{}{}:
 		default:
 			c.cfg.Logger.Warn("a login to the console was refused: too many fail at once", from...)
-			c.write(w, r, http.StatusTooManyRequests, "login", "Too many logins fail now. Try again in a few seconds.")
+			c.writePage(w, r, http.StatusTooManyRequests, "login", "Too many logins fail now. Try again in a few seconds.")
 			return
 		}
 		token := s.token()
 		if same(strings.TrimSpace(r.PostFormValue("token")), token) {
 			<-places
 			c.cfg.Logger.Info("a person logged in to the console", from...)
-			s.begin(w, r, token)
+			s.startSession(w, r, token)
 			http.Redirect(w, r, home, http.StatusSeeOther)
 			return
 		}
 		time.AfterFunc(loginPause, func() { <-places })
 		c.cfg.Logger.Warn("a login to the console failed: the token was wrong", from...)
 		if sleep.For(r.Context(), loginPause) == nil {
-			c.write(w, r, http.StatusUnauthorized, "login", "This is not the token.")
+			c.writePage(w, r, http.StatusUnauthorized, "login", "This is not the token.")
 		}
 	})
 }

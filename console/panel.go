@@ -56,7 +56,7 @@ func (c *Console) addPanels() {
 		{"audit", "Operators' actions", "what operators did is unknown", c.auditSource(), false},
 	}
 	if c.cfg.Actions {
-		list = append(list, panel{"actions", "Actions", "what may be done here is unknown", c.reads(listEvery, c.acts.list), true})
+		list = append(list, panel{"actions", "Actions", "what may be done here is unknown", c.reads(listEvery, c.acts.listActions), true})
 	}
 	for _, p := range list {
 		c.panels = append(c.panels, &p)
@@ -177,7 +177,7 @@ func (c *Console) overview(w http.ResponseWriter, r *http.Request) {
 		data.Loading = data.Loading || readings[i].tried.IsZero()
 	}
 	data.Loading = data.Loading && wait != plainWait
-	c.write(w, r, http.StatusOK, "overview", data)
+	c.writePage(w, r, http.StatusOK, "overview", data)
 }
 
 // A failure is the data of an error page.
@@ -201,8 +201,8 @@ type shownPage struct {
 	Data  any
 }
 
-// write writes a page.
-func (c *Console) write(w http.ResponseWriter, r *http.Request, status int, name string, data any) {
+// writePage writes a page.
+func (c *Console) writePage(w http.ResponseWriter, r *http.Request, status int, name string, data any) {
 	page := shownPage{Base: c.cfg.Prefix, Name: name, User: c.cfg.user(r), Asked: r.URL.Query().Get("q"), Login: c.cfg.hasToken(), Now: time.Now().UTC(), Data: data}
 	if theme, err := r.Cookie("unstale_theme"); err == nil && (theme.Value == "light" || theme.Value == "dark") {
 		page.Theme = theme.Value

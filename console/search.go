@@ -31,7 +31,7 @@ func (c *Console) search(w http.ResponseWriter, r *http.Request) {
 		Map     *invalidation.Map
 		Again   string // the address of the answer, if that takes longer
 	}{Map: m, Explain: explain(m, r.URL.Query())}
-	if q := ask(r.URL.Query(), m); q != nil {
+	if q := parseQuestion(r.URL.Query(), m); q != nil {
 		if q.As == asLetter {
 			http.Redirect(w, r, fmt.Sprintf("%s/dead?id=%d", c.cfg.Prefix, q.Row), http.StatusSeeOther)
 			return
@@ -51,7 +51,7 @@ func (c *Console) search(w http.ResponseWriter, r *http.Request) {
 			data.Explain = explain(m, url.Values{"entity": {q.Entity}, "id": {q.ID}})
 		}
 	}
-	c.write(w, r, http.StatusOK, "search", data)
+	c.writePage(w, r, http.StatusOK, "search", data)
 }
 
 // inRedis calls ask with the Redis of the console: a history.Redis.
@@ -138,13 +138,14 @@ type question struct {
 // longestQuestion is the most bytes of a search; a key of Redis may be longer.
 const longestQuestion = 8 << 10
 
-// ask reads a question of a URL, or returns nil if it has none. Without a kind, it chooses:
+// parseQuestion reads a question of a URL, or returns nil if it has none. Without a kind, it
+// chooses:
 //   - the ID of a row for a number, and for a text such as "row 496"
 //   - the ID of a dead letter for a text such as "dead letter 12"
 //   - an entity and an ID if the text begins with an entity of the map and a space
 //   - a key if the text has a colon, or the map reaches it
 //   - a trace otherwise
-func ask(values url.Values, m *invalidation.Map) *question {
+func parseQuestion(values url.Values, m *invalidation.Map) *question {
 	q := &question{Text: values.Get("q"), As: values.Get("as")}
 	if q.Text == "" || len(q.Text) > longestQuestion {
 		return nil

@@ -47,7 +47,7 @@ func TestQuestions(t *testing.T) {
 		{plain, "", "row 496 or 1=1", question{As: asTrace, Question: history.Question{Trace: "row 496 or 1=1"}}}, {plain, "", "product 42", question{As: asObject, Question: history.Question{Entity: "product", ID: "42"}}},
 	} {
 		c.want.Text, c.want.Auto = c.text, c.as == ""
-		if got := ask(url.Values{"q": {c.text}, "as": {c.as}}, c.m); got == nil || *got != c.want {
+		if got := parseQuestion(url.Values{"q": {c.text}, "as": {c.as}}, c.m); got == nil || *got != c.want {
 			t.Errorf("%q as %q: %+v", c.text, c.as, got)
 		}
 	}

@@ -23,9 +23,9 @@ type coverage struct {
 	steps  int // left
 }
 
-// check reports the reads that no entity covers and the templates that reach no read. It gives
+// reportGaps reports the reads that no entity covers and the templates that reach no read. It gives
 // advice about reads without from that several entities cover.
-func (c *coverage) check(reads []compiledRead) {
+func (c *coverage) reportGaps(reads []compiledRead) {
 	if len(reads) == 0 {
 		return
 	}

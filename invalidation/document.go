@@ -105,18 +105,18 @@ const (
 func decodeDocument(d *decoder, root *yaml.Node) *document {
 	doc := &document{at: placeOf(root)}
 	isMapping := d.fields(root, "the map", exampleRoot,
-		field{"version", func(n *yaml.Node) { doc.version, doc.hasVersion = d.text(n, "version"), true }},
+		field{"version", func(n *yaml.Node) { doc.version, doc.hasVersion = d.scalarOf(n, "version"), true }},
 		field{"vars", func(n *yaml.Node) { doc.vars = (&varDecoder{d}).vars(n) }},
 		field{"each", func(n *yaml.Node) { doc.each = d.each(n) }},
 		field{"publish", func(n *yaml.Node) { doc.publish = d.publish(n) }},
-		field{"lease", func(n *yaml.Node) { doc.lease = d.text(n, "lease") }},
+		field{"lease", func(n *yaml.Node) { doc.lease = d.scalarOf(n, "lease") }},
 		field{"limits", func(n *yaml.Node) { doc.limits = d.limits(n) }},
 		field{"params", func(n *yaml.Node) { doc.params = d.params(n) }},
 		field{"entities", func(n *yaml.Node) { doc.entities, doc.hasEntities = d.entities(n), true }},
 		field{"capture", func(n *yaml.Node) { doc.captures = d.captures(n) }},
 		field{"reads", func(n *yaml.Node) { doc.reads = (&readDecoder{d}).reads(n) }},
 		field{"types", func(n *yaml.Node) { doc.types = d.namedScalars(n, "types", exampleTypes) }},
-		field{"name_advice", func(n *yaml.Node) { doc.nameAdvice = d.text(n, "name_advice") }},
+		field{"name_advice", func(n *yaml.Node) { doc.nameAdvice = d.scalarOf(n, "name_advice") }},
 	)
 	if !isMapping {
 		doc.hasVersion, doc.hasEntities = true, true
@@ -129,24 +129,24 @@ func (d *decoder) namedScalars(n *yaml.Node, name, example string) []namedScalar
 	entries, _ := d.entries(n, name, example)
 	for _, e := range entries {
 		// A name whose value cannot be read is known all the same.
-		all = append(all, namedScalar{e.key, d.text(e.value, e.key.text)})
+		all = append(all, namedScalar{e.key, d.scalarOf(e.value, e.key.text)})
 	}
 	return all
 }
 
 func (d *decoder) publish(n *yaml.Node) (p publishPart) {
 	d.fields(n, "publish", examplePublish,
-		field{"channel", func(n *yaml.Node) { p.channel = d.text(n, "channel") }},
-		field{"format", func(n *yaml.Node) { p.format = d.text(n, "format") }},
+		field{"channel", func(n *yaml.Node) { p.channel = d.scalarOf(n, "channel") }},
+		field{"format", func(n *yaml.Node) { p.format = d.scalarOf(n, "format") }},
 	)
 	return p
 }
 
 func (d *decoder) limits(n *yaml.Node) (l limitsPart) {
 	d.fields(n, "limits", exampleLimits,
-		field{"params", func(n *yaml.Node) { l.params = d.text(n, "params") }},
-		field{"keys_per_row", func(n *yaml.Node) { l.keysPerRow = d.text(n, "keys_per_row") }},
-		field{"pattern_prefix", func(n *yaml.Node) { l.patternPrefix = d.text(n, "pattern_prefix") }},
+		field{"params", func(n *yaml.Node) { l.params = d.scalarOf(n, "params") }},
+		field{"keys_per_row", func(n *yaml.Node) { l.keysPerRow = d.scalarOf(n, "keys_per_row") }},
+		field{"pattern_prefix", func(n *yaml.Node) { l.patternPrefix = d.scalarOf(n, "pattern_prefix") }},
 	)
 	return l
 }
@@ -158,7 +158,7 @@ func (d *decoder) params(n *yaml.Node) []paramPart {
 		p := paramPart{name: e.key}
 		d.fields(e.value, "the param "+e.key.text, "{optional: true}",
 			field{"lookup", func(n *yaml.Node) { p.lookup = d.lookup(n) }},
-			field{"optional", func(n *yaml.Node) { p.optional = d.text(n, "optional") }},
+			field{"optional", func(n *yaml.Node) { p.optional = d.scalarOf(n, "optional") }},
 			field{"default", func(n *yaml.Node) { p.fallback, p.hasDefault = d.values(n, "default"), true }},
 			field{"with", func(n *yaml.Node) {
 				p.with = d.filledList(n, "with", "[currency]")
@@ -174,13 +174,13 @@ func (d *decoder) params(n *yaml.Node) []paramPart {
 // none of them.
 func (d *decoder) values(n *yaml.Node, name string) []scalar {
 	if n.Kind == yaml.SequenceNode {
-		return d.list(n, name, "[en, de]")
+		return d.scalarsOf(n, name, "[en, de]")
 	}
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
 		d.addFault(placeOf(n), n.Value, name+" is null", "remove it, or put the text in double quotes")
 		return nil
 	}
-	if s := d.text(n, name); s.given {
+	if s := d.scalarOf(n, name); s.given {
 		return []scalar{s}
 	}
 	return nil
@@ -199,13 +199,13 @@ func (d *decoder) lookup(n *yaml.Node) *lookupPart {
 	l := &lookupPart{at: placeOf(n)}
 	if !d.fields(n, "lookup", exampleLookup,
 		field{"by", func(n *yaml.Node) {
-			l.by, l.hasBy = d.list(n, "by", "[id]"), true
+			l.by, l.hasBy = d.scalarsOf(n, "by", "[id]"), true
 			if n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
 				d.addFault(placeOf(n), "[]", "the lookup is asked by nothing", "name what it is asked by: by: [id]")
 			}
 		}},
-		field{"sql", func(n *yaml.Node) { l.sql, l.hasSQL = d.text(n, "sql"), true }},
-		field{"always", func(n *yaml.Node) { l.always = d.text(n, "always") }},
+		field{"sql", func(n *yaml.Node) { l.sql, l.hasSQL = d.scalarOf(n, "sql"), true }},
+		field{"always", func(n *yaml.Node) { l.always = d.scalarOf(n, "always") }},
 	) {
 		l.hasBy, l.hasSQL = true, true
 	}
@@ -228,12 +228,12 @@ func (d *decoder) entity(e entry) entityPart {
 	p := entityPart{name: e.key, comment: e.comment}
 	templates := func(name string, into *[]scalar) field {
 		return field{name, func(n *yaml.Node) {
-			*into = d.list(n, name, exampleTemplate)
+			*into = d.scalarsOf(n, name, exampleTemplate)
 			p.filled = p.filled || n.Kind != yaml.SequenceNode || len(n.Content) > 0
 		}}
 	}
 	p.readable = d.fields(e.value, "the entity "+e.key.text, exampleEntity,
-		field{"params", func(n *yaml.Node) { p.params = d.list(n, "params", exampleNames) }},
+		field{"params", func(n *yaml.Node) { p.params = d.scalarsOf(n, "params", exampleNames) }},
 		field{"lookups", func(n *yaml.Node) { p.lookups = d.lookups(n) }},
 		field{"each", func(n *yaml.Node) { p.each = d.each(n) }},
 		field{"as", func(n *yaml.Node) { p.as, p.filled = d.namedScalars(n, "as", exampleAs), true }},
@@ -241,9 +241,9 @@ func (d *decoder) entity(e entry) entityPart {
 		templates("patterns", &p.patterns),
 		templates("sets", &p.sets),
 		templates("tags", &p.tags),
-		field{"repeat", func(n *yaml.Node) { p.repeat = d.list(n, "repeat", exampleRepeat) }},
-		field{"hold", func(n *yaml.Node) { p.hold = d.text(n, "hold") }},
-		field{"everything", func(n *yaml.Node) { p.everything = d.text(n, "everything") }},
+		field{"repeat", func(n *yaml.Node) { p.repeat = d.scalarsOf(n, "repeat", exampleRepeat) }},
+		field{"hold", func(n *yaml.Node) { p.hold = d.scalarOf(n, "hold") }},
+		field{"everything", func(n *yaml.Node) { p.everything = d.scalarOf(n, "everything") }},
 	)
 	return p
 }
@@ -270,12 +270,12 @@ func (d *decoder) captures(n *yaml.Node) []capturePart {
 func (d *decoder) capture(table scalar, at place, n *yaml.Node) capturePart {
 	p := capturePart{table: table, at: at}
 	if !d.fields(n, "the capture of "+table.text, "{entity: product, id: id}",
-		field{"entity", func(n *yaml.Node) { p.entity, p.hasEntity = d.text(n, "entity"), true }},
-		field{"id", func(n *yaml.Node) { p.id, p.hasID = d.text(n, "id"), true }},
+		field{"entity", func(n *yaml.Node) { p.entity, p.hasEntity = d.scalarOf(n, "entity"), true }},
+		field{"id", func(n *yaml.Node) { p.id, p.hasID = d.scalarOf(n, "id"), true }},
 		field{"watch", func(n *yaml.Node) { p.watch = d.filledList(n, "watch", "[name, price]") }},
 		field{"params", func(n *yaml.Node) { p.params = d.namedScalars(n, "params", "{category_id: category_id}") }},
-		field{"cascades", func(n *yaml.Node) { p.cascades = d.text(n, "cascades") }},
-		field{"on_error", func(n *yaml.Node) { p.onError = d.text(n, "on_error") }},
+		field{"cascades", func(n *yaml.Node) { p.cascades = d.scalarOf(n, "cascades") }},
+		field{"on_error", func(n *yaml.Node) { p.onError = d.scalarOf(n, "on_error") }},
 		field{"on", func(n *yaml.Node) { p.on, p.hasOn = d.filledList(n, "on", "[insert, update, delete]"), true }},
 	) {
 		p.hasEntity, p.hasID = true, true
@@ -283,9 +283,9 @@ func (d *decoder) capture(table scalar, at place, n *yaml.Node) capturePart {
 	return p
 }
 
-// filledList is like list, and refuses an empty list.
+// filledList is like scalarsOf, and refuses an empty list.
 func (d *decoder) filledList(n *yaml.Node, name, example string) []scalar {
-	all := d.list(n, name, example)
+	all := d.scalarsOf(n, name, example)
 	if n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
 		d.addFault(placeOf(n), "[]", name+" is empty", "write it like "+example+", or remove it")
 	}
@@ -298,12 +298,12 @@ func (d *decoder) each(n *yaml.Node) []eachPart {
 	for _, e := range entries {
 		p := eachPart{name: e.key}
 		if e.value.Kind == yaml.SequenceNode {
-			p.values = d.list(e.value, e.key.text, "[new, price]")
+			p.values = d.scalarsOf(e.value, e.key.text, "[new, price]")
 			if len(e.value.Content) == 0 {
 				d.addFault(placeOf(e.value), "[]", "the enumeration "+e.key.text+" has no values", "list its values, or remove it")
 			}
 		} else {
-			p.span = d.text(e.value, e.key.text)
+			p.span = d.scalarOf(e.value, e.key.text)
 		}
 		all = append(all, p)
 	}
@@ -339,11 +339,11 @@ func (r *readDecoder) reads(n *yaml.Node) []readPart {
 	for _, e := range entries {
 		p := readPart{name: e.key, comment: e.comment}
 		text := func(name string, into *scalar) field {
-			return field{name, func(n *yaml.Node) { *into = d.text(n, name) }}
+			return field{name, func(n *yaml.Node) { *into = d.scalarOf(n, name) }}
 		}
 		if !d.fields(e.value, "the read "+e.key.text, exampleRead,
-			field{"key", func(n *yaml.Node) { p.key, p.hasKey = d.text(n, "key"), true }},
-			field{"ttl", func(n *yaml.Node) { p.ttl, p.hasTTL = d.text(n, "ttl"), true }},
+			field{"key", func(n *yaml.Node) { p.key, p.hasKey = d.scalarOf(n, "key"), true }},
+			field{"ttl", func(n *yaml.Node) { p.ttl, p.hasTTL = d.scalarOf(n, "ttl"), true }},
 			text("stale", &p.stale), text("stale_on_error", &p.staleOnError), text("negative", &p.negative),
 			text("sliding", &p.sliding), text("early_refresh", &p.earlyRefresh), text("memory", &p.memory),
 			field{"tags", func(n *yaml.Node) { p.tags = d.filledList(n, "tags", `["category:{category_id}"]`) }},
@@ -352,7 +352,7 @@ func (r *readDecoder) reads(n *yaml.Node) []readPart {
 			field{"each", func(n *yaml.Node) { p.each = d.each(n) }},
 			field{"of", func(n *yaml.Node) { p.of = d.namedScalars(n, "of", "{pid: product}") }},
 			field{"expires", func(n *yaml.Node) {
-				d.fields(n, "expires", exampleExpires, field{"only", func(n *yaml.Node) { p.only = d.text(n, "only") }})
+				d.fields(n, "expires", exampleExpires, field{"only", func(n *yaml.Node) { p.only = d.scalarOf(n, "only") }})
 			}},
 		) {
 			p.hasKey, p.hasTTL = true, true
@@ -392,7 +392,7 @@ func (v *varDecoder) vars(n *yaml.Node) []varPart {
 		case e.value.Kind == yaml.MappingNode && unquoted(e.value) == "":
 			p.fromEnv = v.fromEnv(e)
 		default:
-			p.values = []scalar{d.text(e.value, e.key.text)}
+			p.values = []scalar{d.scalarOf(e.value, e.key.text)}
 		}
 		all = append(all, p)
 	}
@@ -404,7 +404,7 @@ func (v *varDecoder) fromEnv(e entry) *fromEnvPart {
 	p := &fromEnvPart{}
 	var hasFrom bool
 	if d.fields(e.value, "the var "+e.key.text, exampleFromEnv,
-		field{"from", func(n *yaml.Node) { p.from, hasFrom = d.text(n, "from"), true }},
+		field{"from", func(n *yaml.Node) { p.from, hasFrom = d.scalarOf(n, "from"), true }},
 		field{"one_of", func(n *yaml.Node) { p.oneOf = d.filledList(n, "one_of", "[dev, staging, prod]") }},
 	) && !hasFrom {
 		d.addFault(placeOf(e.value), e.key.text, "the var names no environment variable", "write it like "+exampleFromEnv)

@@ -128,7 +128,7 @@ func (x *expansion) measure(f *scope, size *planSize) error {
 
 func (x *expansion) measureList(f *scope, list []template, into *int, size *planSize) error {
 	for i := range list {
-		n, err := x.count(f, &list[i])
+		n, err := x.countTexts(f, &list[i])
 		if err != nil {
 			return err
 		}

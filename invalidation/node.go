@@ -59,8 +59,8 @@ func (d *decoder) wrongKind(n *yaml.Node, name, want, cure string) {
 	d.addFault(placeOf(n), text, name+" must be "+want+", and it is "+is, cure)
 }
 
-// text reads a scalar. name is its name in a fault.
-func (d *decoder) text(n *yaml.Node, name string) scalar {
+// scalarOf reads a scalar. name is its name in a fault.
+func (d *decoder) scalarOf(n *yaml.Node, name string) scalar {
 	if !d.usable(n) {
 		return scalar{}
 	}
@@ -91,8 +91,8 @@ func unquoted(n *yaml.Node) string {
 	return "{" + name + "}"
 }
 
-// list reads a list of scalars.
-func (d *decoder) list(n *yaml.Node, name, example string) []scalar {
+// scalarsOf reads a list of scalars.
+func (d *decoder) scalarsOf(n *yaml.Node, name, example string) []scalar {
 	if !d.usable(n) {
 		return nil
 	}
@@ -102,7 +102,7 @@ func (d *decoder) list(n *yaml.Node, name, example string) []scalar {
 	}
 	var all []scalar
 	for _, item := range n.Content {
-		if s := d.text(item, "an entry of "+name); s.given {
+		if s := d.scalarOf(item, "an entry of "+name); s.given {
 			all = append(all, s)
 		}
 	}

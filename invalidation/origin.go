@@ -101,7 +101,7 @@ func (w wanted) params() (all Params) {
 }
 
 func (o *originSearch) addOrigin(found Origin) {
-	text := found.text()
+	text := found.identity()
 	if o.cut || o.seen[text] {
 		return
 	}
@@ -113,8 +113,8 @@ func (o *originSearch) addOrigin(found Origin) {
 	o.found = append(o.found, found)
 }
 
-// text tells an origin from others.
-func (o *Origin) text() string {
+// identity tells an origin from others.
+func (o *Origin) identity() string {
 	all := []string{o.Entity, o.ID, string(o.By.Kind), o.By.Entity, o.By.Text}
 	all = append(all, o.Via...)
 	for _, p := range o.Params {

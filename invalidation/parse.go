@@ -53,7 +53,7 @@ func parse(file string, src []byte, env func(string) (string, bool), anyEnv bool
 	advice := &report{file: file}
 	(&adviser{report: advice, all: c, captures: m.captures}).warn()
 	open := &report{file: file}
-	(&coverage{report: open, advice: advice, m: m, steps: maxCoverSteps}).check(c.reads)
+	(&coverage{report: open, advice: advice, m: m, steps: maxCoverSteps}).reportGaps(c.reads)
 	m.uncovered = slices.Clip(inFileOrder(open.faults))
 	m.warnings = slices.Clip(inFileOrder(advice.faults))
 	m.version, m.reads.version = m.fingerprint(), m.reads.fingerprint()

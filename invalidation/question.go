@@ -260,7 +260,7 @@ func (x *expansion) findTogether(f *scope, n int) error {
 	if s.lookup != nil && s.lookup.isAsked(given) {
 		return x.lookUp(f, lead)
 	}
-	err = s.missing(v)
+	err = s.orAbsent(v)
 	for _, n := range s.with {
 		f.slots[n].state = v.state
 	}

@@ -81,12 +81,12 @@ func (r *readReader) compileRead(part readPart) compiledRead {
 	if !part.hasKey {
 		r.addFault(part.name.at, part.name.text, "the read has no key", "write what readers store it under: key: \"shop:product:{product_id}\"")
 	}
-	c.key = h.text(part.key, "key")
+	c.key = h.compileText(part.key, "key")
 	for _, s := range part.tags {
-		c.tags, c.Tags = append(c.tags, h.text(s, "tags")), append(c.Tags, s.text)
+		c.tags, c.Tags = append(c.tags, h.compileText(s, "tags")), append(c.Tags, s.text)
 	}
 	for _, s := range part.sets {
-		c.sets, c.Sets = append(c.sets, h.text(s, "sets")), append(c.Sets, s.text)
+		c.sets, c.Sets = append(c.sets, h.compileText(s, "sets")), append(c.Sets, s.text)
 	}
 	h.checkUnused()
 	c.Key = part.key.text
@@ -214,8 +214,8 @@ func (h *holeReader) checkUnused() {
 	}
 }
 
-// text compiles one text.
-func (h *holeReader) text(s scalar, list string) readText {
+// compileText compiles one text.
+func (h *holeReader) compileText(s scalar, list string) readText {
 	t := readText{scalar: s}
 	if !s.given || !h.names.plainText(s) {
 		return t

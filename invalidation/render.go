@@ -23,8 +23,8 @@ type combiner struct {
 	more     []int // the index of the axes beyond
 }
 
-// start goes to the first combination, and returns false if there is none.
-func (c *combiner) start() bool {
+// toFirst goes to the first combination, and returns false if there is none.
+func (c *combiner) toFirst() bool {
 	for _, n := range c.template.slots {
 		if v := &c.scope.slots[n]; v.state != present || len(v.list) == 0 {
 			return false
@@ -66,7 +66,7 @@ func renderExact(dst []string, f *scope, t *template) []string {
 	}
 	c := combiner{scope: f, template: t}
 	var buf [256]byte
-	for ok := c.start(); ok; ok = c.next() {
+	for ok := c.toFirst(); ok; ok = c.next() {
 		text := buf[:0]
 		for i := range t.parts {
 			if p := &t.parts[i]; p.slot == noSlot {
@@ -88,7 +88,7 @@ func renderPatterns(dst []string, f *scope, t *template, least int) ([]string, e
 	}
 	c := combiner{scope: f, template: t}
 	var buf [256]byte
-	for ok := c.start(); ok; ok = c.next() {
+	for ok := c.toFirst(); ok; ok = c.next() {
 		text, prefix := buf[:0], t.prefixSize
 		for i := range t.parts {
 			p := &t.parts[i]

@@ -87,11 +87,11 @@ func (x *expansion) find(f *scope, n int, v *value) error {
 	if s.lookup != nil && s.lookup.isAsked(v.state == present) {
 		return x.lookUp(f, n)
 	}
-	return s.missing(v)
+	return s.orAbsent(v)
 }
 
-// missing returns the result for a value that nothing gives.
-func (s *slot) missing(v *value) error {
+// orAbsent returns the result for a value that nothing gives.
+func (s *slot) orAbsent(v *value) error {
 	switch {
 	case v.state == present:
 	case s.optional:
@@ -118,9 +118,9 @@ func (x *expansion) active(f *scope, t *template) (bool, error) {
 	return true, nil
 }
 
-// count returns how many texts a template expands to in a scope, or more than the limit if they are
-// too many.
-func (x *expansion) count(f *scope, t *template) (int, error) {
+// countTexts returns how many texts a template expands to in a scope, or more than the limit if
+// they are too many.
+func (x *expansion) countTexts(f *scope, t *template) (int, error) {
 	if len(t.slots) == 0 {
 		return 1, nil
 	}
@@ -198,7 +198,7 @@ func product(a, b, limit int) int {
 // thousand of them.
 func (x *expansion) eachScope(e *entity, visit func(*scope) error) error {
 	x.spent, x.dropped = spending{}, 0
-	return x.step(x.take(e, x.row.ID), visit)
+	return x.step(x.newScope(e, x.row.ID), visit)
 }
 
 func (x *expansion) step(f *scope, visit func(*scope) error) error {
@@ -220,7 +220,7 @@ func (x *expansion) step(f *scope, visit func(*scope) error) error {
 			return err
 		}
 		for _, id := range ids {
-			if err := x.step(x.take(e.as[i].target, id), visit); err != nil {
+			if err := x.step(x.newScope(e.as[i].target, id), visit); err != nil {
 				return err
 			}
 		}
@@ -239,7 +239,7 @@ func (x *expansion) planAhead(e *entity, visit func(*scope) error) {
 	all.foreseen[e] = true
 	outermost, spent := !all.ahead, x.spent
 	all.ahead = true
-	f := x.take(e, "")
+	f := x.newScope(e, "")
 	f.slots[idSlot] = value{state: pending}
 	_ = x.step(f, visit)
 	if outermost {
@@ -247,8 +247,8 @@ func (x *expansion) planAhead(e *entity, visit func(*scope) error) {
 	}
 }
 
-// take returns a scope in which only the ID is resolved.
-func (x *expansion) take(e *entity, id string) *scope {
+// newScope returns a scope in which only the ID is resolved.
+func (x *expansion) newScope(e *entity, id string) *scope {
 	f := &scope{}
 	if n := len(x.free); n > 0 {
 		f, x.free = x.free[n-1], x.free[:n-1]
@@ -267,7 +267,7 @@ func (x *expansion) take(e *entity, id string) *scope {
 
 // ids returns the IDs with which a scope expands as another entity.
 func (x *expansion) ids(f *scope, a *alias) ([]string, error) {
-	n, err := x.count(f, &a.id)
+	n, err := x.countTexts(f, &a.id)
 	if err != nil {
 		return nil, err
 	}

@@ -188,12 +188,12 @@ func (a *adviser) warnOrder(g *nameGrammar, t namedText) {
 	wrong := func(n int, wanted string) {
 		is := "nothing"
 		if n < len(parts) {
-			is = parts[n].text()
+			is = parts[n].pattern()
 		}
 		a.addFault(t.at, t.text, fmt.Sprintf("part %d of the name is %s, where the grammar of names has %s", n+1, is, wanted), "order the parts as in "+g.text)
 	}
 	for n, fixed := range g.fixed {
-		if n >= len(parts) || parts[n].text() != fixed {
+		if n >= len(parts) || parts[n].pattern() != fixed {
 			wrong(n, fixed)
 			return
 		}
@@ -239,7 +239,7 @@ func splitParts(segments []segment) (parts []namePart) {
 	return parts
 }
 
-func (p namePart) text() string {
+func (p namePart) pattern() string {
 	var b strings.Builder
 	for _, s := range p {
 		if b.WriteString(s.text); s.name != "" {

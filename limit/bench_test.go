@@ -14,7 +14,7 @@ func BenchmarkTake(b *testing.B) {
 	client := clientAt(b, testenv.Redis(b).URL)
 	b.Run("floor", func(b *testing.B) {
 		for b.Loop() {
-			must(b, client.Incr(b.Context(), "floor").Err())
+			testenv.Must(b, client.Incr(b.Context(), "floor").Err())
 		}
 	})
 	for name, most := range map[string]int{"exact_refused": 5, "exact_full_refused": 20, "counted_allowed": 1_000_000_000} {

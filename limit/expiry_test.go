@@ -29,7 +29,7 @@ func TestKeptWhileItCounts(t *testing.T) {
 			tx := client.TxPipeline()
 			now, left := tx.Time(t.Context()), tx.PTTL(t.Context(), key)
 			_, err := tx.Exec(t.Context())
-			must(t, err)
+			testenv.Must(t, err)
 			if kept := now.Val().Add(left.Val()).Sub(time.UnixMicro(int64(attempt))); kept < counts+time.Second/2 {
 				t.Errorf("an attempt that counts for %v is kept for %v", counts, kept)
 			}

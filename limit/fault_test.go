@@ -25,19 +25,19 @@ func setAhead(t *testing.T, client *redis.Client, key string, by time.Duration) 
 	t.Helper()
 	if client.Type(t.Context(), key).Val() == "zset" {
 		members, err := client.ZRangeWithScores(t.Context(), key, 0, -1).Result()
-		must(t, err)
+		testenv.Must(t, err)
 		for _, m := range members {
 			m.Score += float64(by.Microseconds())
-			must(t, client.ZAdd(t.Context(), key, m).Err())
+			testenv.Must(t, client.ZAdd(t.Context(), key, m).Err())
 		}
 	} else {
 		value, err := client.Get(t.Context(), key).Bytes()
-		must(t, err)
+		testenv.Must(t, err)
 		began := math.Float64frombits(binary.BigEndian.Uint64(value)) + float64(by.Microseconds())
 		binary.BigEndian.PutUint64(value, math.Float64bits(began))
-		must(t, client.Set(t.Context(), key, value, 0).Err())
+		testenv.Must(t, client.Set(t.Context(), key, value, 0).Err())
 	}
-	must(t, client.PExpire(t.Context(), key, by).Err())
+	testenv.Must(t, client.PExpire(t.Context(), key, by).Err())
 }
 
 // A lossy connection loses the first answer that it gets while armed, and ends.
@@ -62,7 +62,7 @@ func TestAnswerGetsLost(t *testing.T) {
 		t.Run(form, func(t *testing.T) {
 			t.Parallel()
 			o, err := redis.ParseURL(testenv.Redis(t).URL)
-			must(t, err)
+			testenv.Must(t, err)
 			var armed atomic.Bool
 			o.ContextTimeoutEnabled = true
 			o.Dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -90,12 +90,12 @@ func TestRedisIsAway(t *testing.T) {
 			t.Parallel()
 			server := testenv.OwnRedis(t)
 			link, err := servers.NewLink("redis", server.Addr())
-			must(t, err)
+			testenv.Must(t, err)
 			defer link.Close()
 			l := newLimiter(t, limit.Config{Redis: clientAt(t, "redis://"+link.Addr()), Max: 5, Window: time.Hour, WhenAway: choice, Timeout: 50 * time.Millisecond})
-			must(t, link.Swallow())
+			testenv.Must(t, link.Swallow())
 			d, err := l.Take(t.Context(), "s")
-			must(t, err)
+			testenv.Must(t, err)
 			if d.Allowed != (choice == limit.Allow) || d.Unsure == nil || d.Remaining != 0 || l.Statistics().Unsure != 1 {
 				t.Errorf("%+v", d)
 			}
@@ -105,7 +105,7 @@ func TestRedisIsAway(t *testing.T) {
 			link.Calm(t.Context())
 			testenv.Eventually(t, "Redis decides again", func() bool {
 				d, err := l.Take(t.Context(), "other")
-				must(t, err)
+				testenv.Must(t, err)
 				return d.Unsure == nil
 			})
 		})
@@ -117,10 +117,10 @@ func TestCallerIsGone(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
 	link, err := servers.NewLink("redis", server.Addr())
-	must(t, err)
+	testenv.Must(t, err)
 	defer link.Close()
 	l := newLimiter(t, limit.Config{Redis: clientAt(t, "redis://"+link.Addr()), Max: 5, Window: time.Hour})
-	must(t, link.Swallow())
+	testenv.Must(t, link.Swallow())
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	for range 2 { // before it has begun, too
@@ -139,7 +139,7 @@ func TestRightIsMissing(t *testing.T) {
 	server := testenv.OwnRedis(t, "--user", "app", "on", ">change-me", "-@all", "+ping", "+evalsha", "+eval", "~zahraah:limit:*")
 	l := newLimiter(t, limit.Config{Redis: clientAt(t, "redis://app:change-me@"+server.Addr()), Max: 5, Window: time.Hour})
 	d, err := l.Take(t.Context(), "s")
-	must(t, err)
+	testenv.Must(t, err)
 	if d.Allowed || d.Unsure == nil || !strings.Contains(d.Unsure.Error(), "limit: Redis cannot count: ") {
 		t.Errorf("%+v", d)
 	}

@@ -31,10 +31,10 @@ func TestForeignData(t *testing.T) {
 				"leaderboard": client.ZAdd(ctx, key+"leaderboard", redis.Z{Score: 7, Member: "Ada"}, redis.Z{Score: 2e15, Member: "Bob"}).Err(),
 				"fractions":   client.ZAdd(ctx, key+"fractions", redis.Z{Score: 1764031462000000.5, Member: "Ada"}).Err(),
 			} {
-				must(t, err)
+				testenv.Must(t, err)
 				before := client.Dump(ctx, key+subject).Val()
 				d, err := l.Take(ctx, subject)
-				must(t, err)
+				testenv.Must(t, err)
 				want := `limit: Redis cannot count: key "zahraah:limit:` + subject + `": WRONGTYPE the key has a value that no limit has made`
 				if d.Allowed || d.Unsure == nil || !strings.HasPrefix(d.Unsure.Error(), want) || !strings.HasSuffix(d.Unsure.Error(), "; set Config.Prefix to one that no other data has") {
 					t.Errorf("%s: %+v, wanted %s", subject, d, want)

@@ -50,7 +50,7 @@ func TestTake(t *testing.T) {
 			if got, want := l.Statistics(), (limit.Statistics{Allowed: uint64(most) + 1, Refused: 3}); got != want {
 				t.Errorf("%+v, wanted %+v", got, want)
 			}
-			must(t, l.Forget(t.Context(), "+49 30 1234567"))
+			testenv.Must(t, l.Forget(t.Context(), "+49 30 1234567"))
 			if d := take(t, l, "+49 30 1234567"); !d.Allowed || d.Remaining != most-1 {
 				t.Errorf("forgotten: %+v", d)
 			}
@@ -187,8 +187,8 @@ func TestTakeOnce(t *testing.T) {
 			once := func(id string, remaining int) {
 				t.Helper()
 				d, err := l.TakeOnce(t.Context(), "s", id)
-				must(t, err)
-				must(t, d.Unsure)
+				testenv.Must(t, err)
+				testenv.Must(t, d.Unsure)
 				if !d.Allowed || d.Remaining != remaining {
 					t.Errorf("%s: %+v", id, d)
 				}

@@ -19,7 +19,7 @@ const patient = 10 * time.Second
 func clientAt(t testing.TB, url string) *redis.Client {
 	t.Helper()
 	o, err := redis.ParseURL(url)
-	must(t, err)
+	testenv.Must(t, err)
 	o.ContextTimeoutEnabled = true
 	client := redis.NewClient(o)
 	t.Cleanup(func() { _ = client.Close() })
@@ -39,7 +39,7 @@ func newLimiter(t testing.TB, c limit.Config) *limit.Limiter {
 		c.Timeout = patient
 	}
 	l, err := limit.New(c)
-	must(t, err)
+	testenv.Must(t, err)
 	return l
 }
 
@@ -47,16 +47,9 @@ func newLimiter(t testing.TB, c limit.Config) *limit.Limiter {
 func take(t testing.TB, l *limit.Limiter, subject string) limit.Decision {
 	t.Helper()
 	d, err := l.Take(t.Context(), subject)
-	must(t, err)
-	must(t, d.Unsure)
+	testenv.Must(t, err)
+	testenv.Must(t, d.Unsure)
 	return d
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // forms are a limit of each form: every attempt with its time, and two counters.

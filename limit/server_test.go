@@ -22,9 +22,9 @@ func TestPrivileges(t *testing.T) {
 	server := testenv.OwnRedis(t)
 	admin := clientAt(t, "redis://"+server.Addr()+"/3")
 	testenv.EachRule(t, admin, "limits", doctor.ACLRules(doctor.Limiter, doctor.ACLOptions{Prefix: "zahraah:limit:"}), func(string) (failed error) {
-		must(t, admin.FlushDB(t.Context()).Err())
+		testenv.Must(t, admin.FlushDB(t.Context()).Err())
 		o, err := redisurl.Parse("redis://limits:secret@"+server.Addr()+"/3", false)
-		must(t, err)
+		testenv.Must(t, err)
 		client := redis.NewUniversalClient(redisurl.Recommended(o))
 		defer client.Close()
 		try := func(form string, most int) {
@@ -63,10 +63,10 @@ func TestPrivilegesInCluster(t *testing.T) {
 		for _, node := range cluster.Nodes {
 			nodes = append(nodes, clientAt(t, "redis://"+node.Addr()))
 			testenv.SetUser(t, nodes[len(nodes)-1], "limits", append([]string{"reset", "on", ">secret", "-@all"}, rules...)...)
-			must(t, nodes[len(nodes)-1].ACLLogReset(t.Context()).Err())
+			testenv.Must(t, nodes[len(nodes)-1].ACLLogReset(t.Context()).Err())
 		}
 		o, err := redisurl.Parse(strings.Replace(cluster.URL(), "://", "://limits:secret@", 1), false)
-		must(t, err)
+		testenv.Must(t, err)
 		client := redis.NewUniversalClient(redisurl.Recommended(o))
 		for _, subject := range []string{"a", "b", "c", "d"} {
 			d, err := newLimiter(t, limit.Config{Redis: client, Max: 3, Window: time.Hour}).Take(t.Context(), subject)
@@ -81,7 +81,7 @@ func TestPrivilegesInCluster(t *testing.T) {
 		if (len(all) > 0) != (missing != "") {
 			t.Errorf("without %q Redis refused %q", missing, all)
 		}
-		must(t, client.Close())
+		testenv.Must(t, client.Close())
 	}
 }
 
@@ -149,7 +149,7 @@ func TestMemory(t *testing.T) {
 			take(t, l, "+49 30 1234567")
 		}
 		bytes, err := client.MemoryUsage(t.Context(), "zahraah:limit:"+name+":+49 30 1234567").Result()
-		must(t, err)
+		testenv.Must(t, err)
 		t.Logf("a limit of %s: %d bytes", name, bytes)
 		if bytes > c.most {
 			t.Errorf("a limit of %s: %d bytes, wanted %d at most", name, bytes, c.most)

@@ -66,9 +66,9 @@ func TestAccounts(t *testing.T) {
 		}
 		return held.Release()
 	}
-	w.redis = clientOf(t, w.addr, func(o *redis.Options) { o.DB = 3 })
+	w.redis = testenv.Client(t, "redis://"+w.addr, func(o *redis.Options) { o.DB = 3 })
 	testenv.EachRule(t, w.redis, "locks", doctor.ACLRules(doctor.Locker, doctor.ACLOptions{Prefix: "lock:"}), func(string) error {
-		client := clientOf(t, w.addr, func(o *redis.Options) {
+		client := testenv.Client(t, "redis://"+w.addr, func(o *redis.Options) {
 			o.Username, o.Password, o.DB, o.MaxRetries, o.DisableIdentity = "locks", "secret", 3, -1, true
 		})
 		return cycle(w.Locker(lock.Config{Backend: lock.Redis{Client: client}, MySQL: dsn}), rand.Text())

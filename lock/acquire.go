@@ -80,7 +80,7 @@ func (l *Locker) Acquire(ctx context.Context, name string) (held *Held, err erro
 	if l.service.Yields(c) {
 		c.Waited = true
 		var err error
-		if woken, err = l.await(ctx, c, l.wait(locking.Answer{}, l.pause)); err != nil {
+		if woken, err = l.await(ctx, c, l.nextPause(locking.Answer{}, l.pause)); err != nil {
 			return nil, gaveUp(name, err, l.queues.told(q), nil)
 		}
 	}
@@ -100,7 +100,7 @@ func (l *Locker) Acquire(ctx context.Context, name string) (held *Held, err erro
 		case errors.As(err, &told):
 			l.queues.tell(q, told)
 			c.Waited, failed = true, nil
-			if woken, err = l.await(ctx, c, l.wait(answer, pause)); err != nil {
+			if woken, err = l.await(ctx, c, l.nextPause(answer, pause)); err != nil {
 				return nil, gaveUp(name, err, told, nil)
 			}
 		case ctx.Err() != nil: // in the middle of a question
@@ -136,8 +136,8 @@ func (l *Locker) rest(ctx context.Context, pause time.Duration) error {
 	}
 }
 
-// wait returns the pause between two attempts of a waiter that gets no wake-up.
-func (l *Locker) wait(told locking.Answer, pause time.Duration) time.Duration {
+// nextPause returns the pause between two attempts of a waiter that gets no wake-up.
+func (l *Locker) nextPause(told locking.Answer, pause time.Duration) time.Duration {
 	if told.Queued { // it is woken when its turn comes
 		return l.config.TTL/2 + rand.N(l.config.TTL)
 	}
@@ -187,7 +187,7 @@ func (l *Locker) attempt(ctx context.Context, c locking.Claim, wait bool) (*Held
 			return nil, locking.Answer{}, fmt.Errorf("acquire lock %q: %w", c.Name, err)
 		}
 	}
-	c, told, err := l.ask(ctx, c, wait)
+	c, told, err := l.claim(ctx, c, wait)
 	if err != nil {
 		l.launch(func() { l.drop(c) }) // it may have been had
 		return nil, locking.Answer{}, fmt.Errorf("acquire lock %q: %w", c.Name, err)
@@ -205,9 +205,9 @@ func (l *Locker) attempt(ctx context.Context, c locking.Claim, wait bool) (*Held
 	return held, told, nil
 }
 
-// ask makes one claim, and another one as long as contenders hinder each other, for Timeout at
+// claim makes one claim, and another one as long as contenders hinder each other, for Timeout at
 // most. The last one is returned.
-func (l *Locker) ask(ctx context.Context, c locking.Claim, wait bool) (last locking.Claim, told locking.Answer, err error) {
+func (l *Locker) claim(ctx context.Context, c locking.Claim, wait bool) (last locking.Claim, told locking.Answer, err error) {
 	c.Asked = locking.Now()
 	first := c.Asked
 	for spread := time.Duration(1); ; spread *= 2 {
@@ -235,7 +235,7 @@ func (l *Locker) ask(ctx context.Context, c locking.Claim, wait bool) (last lock
 // holder long gone.
 func (l *Locker) mintFor(ctx context.Context, held *Held) error {
 	done := make(chan error, 1)
-	minted := l.launch(func() { done <- l.mint.write(ctx, held.claim) })
+	minted := l.launch(func() { done <- l.mint.storeToken(ctx, held.claim) })
 	if !minted {
 		return ErrClosed
 	}

@@ -22,7 +22,7 @@ func (w *world) disturbed(change func(*redis.Options)) (*servers.Link, *redis.Cl
 	link, err := servers.NewLink("redis", w.addr)
 	must(w, err)
 	w.Cleanup(link.Close)
-	return link, clientOf(w, link.Addr(), change)
+	return link, testenv.Client(w, "redis://"+link.Addr(), change)
 }
 
 // warm returns when the client has a connection that is well: a greeting would be disturbed as
@@ -53,7 +53,7 @@ func TestLostReply(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	var lose atomic.Bool
-	client := clientOf(t, w.addr, func(o *redis.Options) {
+	client := testenv.Client(t, "redis://"+w.addr, func(o *redis.Options) {
 		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
 			return forgetful{conn, &lose}, err
@@ -190,7 +190,7 @@ func TestCopyAfterTheRelease(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	part := newParting(t)
-	client := clientOf(t, w.addr, func(o *redis.Options) { o.Dialer = part.dial })
+	client := testenv.Client(t, "redis://"+w.addr, func(o *redis.Options) { o.Dialer = part.dial })
 	copyAfterTheRelease(t, part, client, w.redis)
 }
 

@@ -33,17 +33,6 @@ var (
 	add       = locktest.Add
 )
 
-// clientOf returns a client that heeds contexts and closes with the test.
-func clientOf(t testing.TB, addr string, change ...func(*redis.Options)) *redis.Client {
-	options := &redis.Options{Addr: addr, ContextTimeoutEnabled: true, PoolSize: 40}
-	for _, c := range change {
-		c(options)
-	}
-	client := redis.NewClient(options)
-	t.Cleanup(func() { _ = client.Close() })
-	return client
-}
-
 // A world is a Redis and, if asked for, a database with the tables, of one test's own.
 type world struct {
 	*locktest.World
@@ -58,7 +47,7 @@ func newWorld(t testing.TB) *world {
 
 // worldAt returns the world of a Redis. change may modify the options of its client.
 func worldAt(t testing.TB, addr string, change ...func(*redis.Options)) *world {
-	w := worldOf(t, clientOf(t, addr, change...))
+	w := worldOf(t, testenv.Client(t, "redis://"+addr, change...))
 	w.addr, w.Place = addr, addr
 	return w
 }

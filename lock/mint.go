@@ -97,11 +97,11 @@ func (m *mint) close() error {
 	return errors.Join(m.db.Close(), m.patient.Close(), m.reach.close())
 }
 
-// write stores the token of a claim as the current one of its name. It returns when the server has
-// answered, even after the end of the caller's context: a caller that gives up must not leave a
+// storeToken stores the token of a claim as the current one of its name. It returns when the server
+// has answered, even after the end of the caller's context: a caller that gives up must not leave a
 // statement that writes the token later. If the server does not answer other statements either,
-// write returns: the lock must not wait for an unreachable server.
-func (m *mint) write(caller context.Context, c locking.Claim) (err error) {
+// storeToken returns: the lock must not wait for an unreachable server.
+func (m *mint) storeToken(caller context.Context, c locking.Claim) (err error) {
 	defer func(began time.Duration) { m.took.observe(locking.Now() - began) }(locking.Now())
 	limited, cancel := context.WithTimeout(context.Background(), m.wait+mintGrace)
 	defer cancel()
@@ -109,7 +109,7 @@ func (m *mint) write(caller context.Context, c locking.Claim) (err error) {
 	defer give(nil)
 	defer m.watch(ctx, caller, give)()
 	defer func() { m.answered(err) }()
-	err = m.check(ctx)
+	err = m.refuseManyWriters(ctx)
 	db, held := m.db, false
 	for try := 1; err == nil; try++ {
 		text := c.Token.String()
@@ -143,9 +143,9 @@ func (m *mint) write(caller context.Context, c locking.Claim) (err error) {
 
 var errWriters = errors.New("where several servers take writes the lock on a row is one server's, and guards nothing")
 
-// check refuses, once, a server if other servers accept writes too: a row lock holds only on one of
-// them.
-func (m *mint) check(ctx context.Context) error {
+// refuseManyWriters refuses, once, a server if other servers accept writes too: a row lock holds
+// only on one of them.
+func (m *mint) refuseManyWriters(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.checked {

@@ -79,7 +79,7 @@ func (r *reach) ping(ctx context.Context) error {
 	if p == nil {
 		p = &ping{over: make(chan struct{})}
 		r.now = p
-		r.work.Go(func() { r.send(p) })
+		r.work.Go(func() { r.awaitPing(p) })
 	}
 	r.mu.Unlock()
 	select {
@@ -90,9 +90,9 @@ func (r *reach) ping(ctx context.Context) error {
 	}
 }
 
-// send waits for an answer for mintGrace. Without one it cancels all mints: none of them gets an
-// answer.
-func (r *reach) send(p *ping) {
+// awaitPing waits for an answer for mintGrace. Without one it cancels all mints: none of them gets
+// an answer.
+func (r *reach) awaitPing(p *ping) {
 	ctx, cancel := context.WithTimeout(r.life, mintGrace)
 	defer cancel()
 	err := r.db.PingContext(ctx)

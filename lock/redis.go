@@ -212,8 +212,8 @@ const wakeSuffix = ":wake"
 func (i *instance) key(name string) string     { return i.prefix + "{" + name + "}" }
 func (i *instance) wakeKey(name string) string { return i.prefix + "{" + name + "}" + wakeSuffix }
 
-// text returns how a value begins that is the claim's.
-func (i *instance) text(c locking.Claim) string { return c.Token.String() + i.mark + " " }
+// valuePrefix returns how a value begins that is the claim's.
+func (i *instance) valuePrefix(c locking.Claim) string { return c.Token.String() + i.mark + " " }
 
 // waits follows the time in the value of a lock that has waiters: its release wakes one of them.
 const waits = "w"
@@ -238,7 +238,7 @@ func (i *instance) acquire(ctx context.Context, c locking.Claim, wait bool) (loc
 	short := i.patience(ctx) < i.config.Timeout*9/10
 	for range 3 {
 		notBefore, notAfter := i.clocks.window(node, sent, i.patience(ctx))
-		said, err := i.runOnce(ctx, acquireScript, acquireLua, i.key(c.Name), i.text(c), i.ttl, notBefore, notAfter, tail, asks)
+		said, err := i.runOnce(ctx, acquireScript, acquireLua, i.key(c.Name), i.valuePrefix(c), i.ttl, notBefore, notAfter, tail, asks)
 		if err != nil {
 			return locking.Answer{}, fmt.Errorf("ask Redis: %w", credentials.WithTLSCure(err, ""))
 		}
@@ -325,7 +325,7 @@ func taken(value string, server, left int64) locking.Answer {
 }
 
 func (i *instance) extend(ctx context.Context, c locking.Claim) (bool, error) {
-	return extendScript.Run(ctx, i.client, []string{i.key(c.Name)}, i.text(c), i.ttl).Bool()
+	return extendScript.Run(ctx, i.client, []string{i.key(c.Name)}, i.valuePrefix(c), i.ttl).Bool()
 }
 
 // release implements the Release of a locking.Service. With wake it wakes a waiter, if there is
@@ -337,7 +337,7 @@ func (i *instance) release(ctx context.Context, c locking.Claim, wake bool) (was
 	}
 	wakeKey := i.wakeKey(c.Name)
 	key := strings.TrimSuffix(wakeKey, wakeSuffix)
-	said, err := releaseScript.Run(ctx, i.client, []string{key, wakeKey}, i.text(c), lasts).Int()
+	said, err := releaseScript.Run(ctx, i.client, []string{key, wakeKey}, i.valuePrefix(c), lasts).Int()
 	return said > 0, said == 2, err
 }
 

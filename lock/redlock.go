@@ -101,7 +101,7 @@ func drift(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecon
 // Acquire implements locking.Service. Without a quorum it releases the instances that it has got.
 func (s *redlockService) Acquire(ctx context.Context, c locking.Claim, wait bool) (locking.Answer, error) {
 	asked := s.asking(c.Token)
-	got := s.ask(ctx, poll{
+	got := s.poll(ctx, poll{
 		where: everywhere(s.instances),
 		question: func(ctx context.Context, n int) reply {
 			told, err := s.instances[n].acquire(ctx, c, wait)
@@ -140,18 +140,18 @@ func (s *redlockService) Acquire(ctx context.Context, c locking.Claim, wait bool
 func (s *redlockService) giveBack(ctx context.Context, c locking.Claim, got *count) {
 	had, p := got.those(func(r *reply) bool { return r != nil && r.yes }), s.freeing(c)
 	p.where = got.those(func(r *reply) bool { return r == nil || r.err != nil || r.yes })
-	p.decided = func(c *count) bool { return len(c.missing(had)) == 0 }
+	p.decided = func(c *count) bool { return len(c.silent(had)) == 0 }
 	s.known(c.Token)
 	if len(had) > 0 {
-		s.ask(ctx, p)
+		s.poll(ctx, p)
 	} else {
-		s.beside(func() { s.ask(context.Background(), p) })
+		s.beside(func() { s.poll(context.Background(), p) })
 	}
 }
 
 // Extend implements locking.Service.
 func (s *redlockService) Extend(ctx context.Context, c locking.Claim) (bool, error) {
-	return s.ask(ctx, poll{
+	return s.poll(ctx, poll{
 		where: everywhere(s.instances),
 		question: func(ctx context.Context, n int) reply {
 			was, err := s.instances[n].extend(ctx, c)
@@ -164,7 +164,7 @@ func (s *redlockService) Extend(ctx context.Context, c locking.Claim) (bool, err
 // earlier would find the lock taken. By then this process could have it again, so it yields to a
 // waiter that was woken.
 func (s *redlockService) Release(ctx context.Context, c locking.Claim) (bool, error) {
-	got := s.ask(ctx, s.freeing(c))
+	got := s.poll(ctx, s.freeing(c))
 	was, err := got.verdict()
 	s.known(c.Token)
 	if !was {
@@ -417,7 +417,7 @@ func (s *redlockService) outlast(c locking.Claim, a *asked) {
 	if freed && len(a.unanswered) > 0 {
 		again := s.freeing(c)
 		again.where = a.unanswered
-		s.ask(context.Background(), again)
+		s.poll(context.Background(), again)
 	}
 }
 
@@ -449,9 +449,9 @@ type count struct {
 	cause           error // why the caller gave up, or nil
 }
 
-// ask asks instances in parallel, each for Timeout or until the deadline of ctx. It returns when
+// poll asks instances in parallel, each for Timeout or until the deadline of ctx. It returns when
 // the poll is decided, when all have answered, or when ctx ends. Close waits for the rest.
-func (s *redlockService) ask(ctx context.Context, p poll) *count {
+func (s *redlockService) poll(ctx context.Context, p poll) *count {
 	c := &count{quorum: len(s.instances)/2 + 1, of: len(s.instances)}
 	if p.decided == nil {
 		p.decided = func(c *count) bool { return max(c.yes, c.no, c.failed) >= c.quorum }
@@ -485,7 +485,7 @@ func (s *redlockService) ask(ctx context.Context, p poll) *count {
 				c.cause = context.Cause(ctx)
 				return c
 			}
-			for _, n := range c.missing(p.where) { // they had the same time
+			for _, n := range c.silent(p.where) { // they had the same time
 				c.tally(s.reply(n, false, locking.Answer{}, context.Cause(ctx)))
 			}
 			return c
@@ -533,8 +533,8 @@ func (c *count) tally(r reply) {
 	}
 }
 
-// missing returns those of whom nothing has come.
-func (c *count) missing(where []int) []int {
+// silent returns those of whom nothing has come.
+func (c *count) silent(where []int) []int {
 	return slices.DeleteFunc(slices.Clone(where), func(n int) bool {
 		return slices.ContainsFunc(c.replies, func(r reply) bool { return r.from == n })
 	})

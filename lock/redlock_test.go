@@ -34,7 +34,7 @@ func newInstances(t testing.TB, n int) *instances {
 	for range n {
 		server := testenv.OwnRedis(t)
 		five.servers = append(five.servers, server)
-		five.admins = append(five.admins, clientOf(t, server.Addr()))
+		five.admins = append(five.admins, testenv.Client(t, "redis://"+server.Addr()))
 	}
 	return five
 }
@@ -47,7 +47,7 @@ func (i *instances) of(t *testing.T) *instances {
 // clients returns those of one process.
 func (i *instances) clients(change ...func(*redis.Options)) (list []*redis.Client) {
 	for _, server := range i.servers {
-		list = append(list, clientOf(i, server.Addr(), change...))
+		list = append(list, testenv.Client(i, "redis://"+server.Addr(), change...))
 	}
 	return list
 }
@@ -356,9 +356,9 @@ func TestRedlockTurns(t *testing.T) {
 func redlockTwins(t *testing.T, five *instances) {
 	server := five.servers[0]
 	clients := []*redis.Client{
-		clientOf(t, server.Addr()),
-		clientOf(t, fmt.Sprintf("localhost:%d", server.Port())),
-		clientOf(t, server.Socket(), func(o *redis.Options) { o.Network = "unix" }),
+		testenv.Client(t, "redis://"+server.Addr()),
+		testenv.Client(t, fmt.Sprintf("redis://localhost:%d", server.Port())),
+		testenv.Client(t, "unix://"+server.Socket()),
 	}
 	said := &locktest.Log{}
 	l := five.Locker(lock.Config{Backend: lock.Redlock{Clients: clients, Prefix: five.prefix}, Logger: slog.New(slog.NewTextHandler(said, nil))})

@@ -107,7 +107,7 @@ func (h hesitant) Write(p []byte) (int, error) {
 
 // through returns a client of an instance whose connections are wrapped.
 func (i *instances) through(n int, wrap func(net.Conn) net.Conn) *redis.Client {
-	return clientOf(i, i.servers[n].Addr(), func(o *redis.Options) {
+	return testenv.Client(i, "redis://"+i.servers[n].Addr(), func(o *redis.Options) {
 		o.MaxRetries = -1
 		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)

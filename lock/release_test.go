@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/lock"
 	"github.com/unstale/unstale/lock/internal/locktest"
 )
@@ -21,7 +22,7 @@ func TestUnconfirmedRelease(t *testing.T) {
 	t.Run("Redis", func(t *testing.T) {
 		t.Parallel()
 		w, cut := newWorld(t), &locktest.Chasm{}
-		w.Backend = lock.Redis{Client: clientOf(t, w.addr, over(cut))}
+		w.Backend = lock.Redis{Client: testenv.Client(t, "redis://"+w.addr, over(cut))}
 		w.UnconfirmedRelease(cut)
 	})
 	t.Run("Redlock", func(t *testing.T) {
@@ -37,7 +38,7 @@ func TestReleaseAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	cut := &locktest.Chasm{}
-	client := clientOf(t, w.addr, func(o *redis.Options) { o.Dialer = cut.Dial })
+	client := testenv.Client(t, "redis://"+w.addr, func(o *redis.Options) { o.Dialer = cut.Dial })
 	l := w.Locker(lock.Config{Backend: lock.Redis{Client: client}, Timeout: 3 * time.Second})
 	warm(t, client)
 	held, all := w.Acquire(l, "a"), w.acquireAll(l, "b", "c")

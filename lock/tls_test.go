@@ -24,7 +24,7 @@ func TestRedisTLS(t *testing.T) {
 	w := worldAt(t, addr, secured)
 	held := w.Acquire(w.Locker(lock.Config{}), "a")
 	got := make(chan *lock.Held, 1)
-	waiter := w.Locker(lock.Config{Backend: lock.Redis{Client: clientOf(t, addr, secured)}})
+	waiter := w.Locker(lock.Config{Backend: lock.Redis{Client: testenv.Client(t, "redis://"+addr, secured)}})
 	lock.NeverPoll(waiter)
 	go func() {
 		next, err := waiter.Acquire(t.Context(), "a")
@@ -38,7 +38,7 @@ func TestRedisTLS(t *testing.T) {
 	must(t, held.Release())
 	must(t, (<-got).Release())
 
-	l := w.Locker(lock.Config{Backend: lock.Redis{Client: clientOf(t, addr, func(o *redis.Options) {
+	l := w.Locker(lock.Config{Backend: lock.Redis{Client: testenv.Client(t, "redis://"+addr, func(o *redis.Options) {
 		o.TLSConfig, o.DialerRetries, o.MaxRetries = &tls.Config{ServerName: "127.0.0.1"}, 1, -1
 	})}})
 	_, err = l.TryAcquire(t.Context(), "a")

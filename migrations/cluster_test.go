@@ -25,7 +25,7 @@ func TestPairsOnTwoNodes(t *testing.T) {
 func upOnBoth(t *testing.T, nodes []*servers.MySQL) {
 	t.Helper()
 	const name = "shop"
-	admin := open(t, nodes[0].DSN(""))
+	admin := testenv.OpenDB(t, nodes[0].DSN(""))
 	for _, statement := range []string{"DROP DATABASE IF EXISTS " + name, "CREATE DATABASE " + name} {
 		if _, err := admin.ExecContext(t.Context(), statement); err != nil {
 			t.Fatal(err)
@@ -33,7 +33,7 @@ func upOnBoth(t *testing.T, nodes []*servers.MySQL) {
 	}
 	var dbs []*sql.DB
 	for _, node := range nodes {
-		db := open(t, node.DSN(name))
+		db := testenv.OpenDB(t, node.DSN(name))
 		testenv.Eventually(t, "the database to exist on each node", func() bool { return db.PingContext(t.Context()) == nil })
 		dbs = append(dbs, db)
 	}

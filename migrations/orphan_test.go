@@ -87,7 +87,7 @@ func TestUpIsInterrupted(t *testing.T) {
 func TestCheckWithoutTheRightToRead(t *testing.T) {
 	t.Parallel()
 	ctx, own := context.Background(), testenv.OwnMySQL(t) // accounts belong to the whole server
-	admin := open(t, own.DSN(""))
+	admin := testenv.OpenDB(t, own.DSN(""))
 	exec := func(statements ...string) {
 		t.Helper()
 		for _, s := range statements {
@@ -97,7 +97,7 @@ func TestCheckWithoutTheRightToRead(t *testing.T) {
 		}
 	}
 	exec("CREATE DATABASE shop")
-	if _, err := migrations.Up(ctx, open(t, own.DSN("shop"))); err != nil {
+	if _, err := migrations.Up(ctx, testenv.OpenDB(t, own.DSN("shop"))); err != nil {
 		t.Fatal(err)
 	}
 	exec("CREATE USER 'shop'@'%' IDENTIFIED BY 'secret'", "GRANT INSERT ON shop.cache_outbox TO 'shop'@'%'")
@@ -110,7 +110,7 @@ func TestCheckWithoutTheRightToRead(t *testing.T) {
 		"check":  func(db *sql.DB) error { return migrations.Check(ctx, db) },
 		"status": func(db *sql.DB) error { _, err := migrations.Status(ctx, db); return err },
 	} {
-		err := ask(open(t, cfg.FormatDSN()))
+		err := ask(testenv.OpenDB(t, cfg.FormatDSN()))
 		if err == nil || errors.Is(err, migrations.ErrSchema) || !strings.Contains(err.Error(), "GRANT SELECT ON cache_outbox_version to this account") {
 			t.Errorf("%s: got %v", name, err)
 		}
@@ -150,14 +150,4 @@ func TestStatusMakesNothing(t *testing.T) {
 	if n := applied(); n != files-1 {
 		t.Errorf("%d are applied, wanted %d", n, files-1)
 	}
-}
-
-func open(t *testing.T, dsn string) *sql.DB {
-	t.Helper()
-	db, err := sql.Open("mysql", dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	return db
 }

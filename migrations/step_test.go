@@ -154,5 +154,5 @@ func impatient(t *testing.T, env *testenv.Database) *sql.DB {
 		cfg.Params = map[string]string{}
 	}
 	cfg.Params["lock_wait_timeout"] = "1"
-	return open(t, cfg.FormatDSN())
+	return testenv.OpenDB(t, cfg.FormatDSN())
 }

@@ -85,8 +85,8 @@ type answer struct {
 	dead   string // the reason of one
 }
 
-// ask asks the server, which must be a primary.
-func ask(ctx context.Context, db Pool, t Token) (a answer, err error) {
+// querySettled asks the server, which must be a primary.
+func querySettled(ctx context.Context, db Pool, t Token) (a answer, err error) {
 	var readOnly, innodbReadOnly, isolation string
 	var autocommit, hot, delayed, sweeps bool
 	var outboxes int
@@ -148,7 +148,7 @@ func judge(ctx context.Context, db Pool, token Token) (v verdict, err error) {
 	if token.IsZero() {
 		return verdict{settled: true}, nil
 	}
-	a, err := ask(ctx, db, token)
+	a, err := querySettled(ctx, db, token)
 	if err != nil {
 		return v, err
 	}

@@ -97,16 +97,16 @@ func joinRuns(runs []run) []run {
 	slices.SortFunc(runs, func(a, b run) int { return cmp.Or(cmp.Compare(a.first, b.first), cmp.Compare(a.step, b.step)) })
 	joined := runs[:0]
 	for _, r := range runs {
-		if n := len(joined); n == 0 || !joined[n-1].take(r) {
+		if n := len(joined); n == 0 || !joined[n-1].extend(r) {
 			joined = append(joined, r)
 		}
 	}
 	return joined
 }
 
-// take extends r by a run that does not begin before it, if both have one step and no gap is
+// extend extends r by a run that does not begin before it, if both have one step and no gap is
 // between them. It reports whether it did.
-func (r *run) take(next run) bool {
+func (r *run) extend(next run) bool {
 	if next.step != r.step || (next.first-r.first)%r.step != 0 || next.first > r.last() && next.first-r.last() > r.step {
 		return false
 	}

@@ -42,7 +42,7 @@ func (w *Writes) Enqueue(ctx context.Context, tx QueryTx, invalidations ...Inval
 		return err
 	}
 	if len(now) > 0 {
-		if err := w.begin(ctx, tx); err != nil {
+		if err := w.readParts(ctx, tx); err != nil {
 			return fmt.Errorf("insert invalidations: %w", err)
 		}
 	}
@@ -62,8 +62,8 @@ func (w *Writes) Committed() Token {
 	return token
 }
 
-// begin reads the parts of the token other than its rows.
-func (w *Writes) begin(ctx context.Context, tx QueryTx) error {
+// readParts reads the parts of the token other than its rows.
+func (w *Writes) readParts(ctx context.Context, tx QueryTx) error {
 	if !w.token.IsZero() {
 		return nil
 	}

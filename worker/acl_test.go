@@ -108,8 +108,8 @@ func TestEachRuleOfWorker(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer k.Close()
-			exam := &doctor.Inputs{Redis: k, RedisUser: "worker", Map: m, Wake: o.Wake, Wait: true, StateDB: -1}
-			found := doctor.Examine(t.Context(), exam, "reach", "redis-rights")
+			inputs := &doctor.Inputs{Redis: k, RedisUser: "worker", Map: m, Wake: o.Wake, Wait: true, StateDB: -1}
+			found := doctor.Examine(t.Context(), inputs, "reach", "redis-rights")
 			for _, f := range found {
 				switch words := strings.Fields(strings.ReplaceAll(f.Evidence+" "+f.Cure, ";", " ")); {
 				case !f.Severity.AtLeast(doctor.Warning):

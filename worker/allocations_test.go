@@ -32,7 +32,7 @@ func TestAllocationsWithoutSpans(t *testing.T) {
 		rows[i].Trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	}
 	var hooks Hooks
-	if got := testing.AllocsPerRun(20, func() { hooks.report(rows, time.Now(), Result{}, store.Settlement{}, nil) }); got != 0 {
+	if got := testing.AllocsPerRun(20, func() { hooks.callBatch(rows, time.Now(), Result{}, store.Settlement{}, nil) }); got != 0 {
 		t.Errorf("%v allocations", got)
 	}
 }

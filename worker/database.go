@@ -72,8 +72,8 @@ func (d *databaseStatus) publishDatabase(ctx context.Context) {
 
 // first publishes the database before the worker claims rows from a MySQL that it has not used so
 // far, or that was unavailable. The batches that other workers have published may have been by a
-// version without sums: they reveal a restore only before the worker settles more batches. run
-// retries and reports conflicts.
+// version without sums: they reveal a restore only before the worker settles more batches.
+// publishDatabase retries and reports conflicts.
 func (d *databaseStatus) first(ctx context.Context) {
 	if d.hashes == nil {
 		return

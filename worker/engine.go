@@ -57,7 +57,7 @@ func newEngine(cfg Config, s *store.Store, redis maintenance.Redis, board *keysp
 		Redis: measuredRedis{redis, m.redis, m}, Store: s, State: state, Channels: &publisher{&maps.routes, &e.presence},
 		Lease: &maps.lease, Map: maps, Source: maintenance.NewOutboxID(s.Sessions), Log: cfg.Logger,
 	}}
-	maps.routes.begin(b.Redis, b.Log)
+	maps.routes.attach(b.Redis, b.Log)
 
 	var (
 		limit  = s.Sessions.BatchLimit() // of one batch, from the claim to the commit
@@ -126,7 +126,7 @@ func (e *engine) run(ctx context.Context) error {
 	}
 	err = group.Wait()
 	e.presence.stopped(ctx)
-	e.failed.close()
+	e.failed.logRest()
 	<-jobs.Stop().Done() // cron jobs end with ctx
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWordLimit)
 	defer cancel()
@@ -154,7 +154,7 @@ func (e *engine) drain(ctx context.Context) (Result, error) {
 
 // drainRows implements Worker.DrainRows.
 func (e *engine) drainRows(ctx context.Context) (Result, error) {
-	defer e.failed.close()
+	defer e.failed.logRest()
 	return e.loop.drain(ctx)
 }
 
@@ -165,7 +165,7 @@ const awaitPause = 500 * time.Millisecond
 // does not fit, a password. A node that joins a group may get a schema that fits.
 func await(ctx context.Context, s *session.Sessions, down func(error)) error {
 	for {
-		err := check(ctx, s)
+		err := checkServer(ctx, s)
 		if err == nil || (errors.Is(err, schema.Err) || session.IsRefusal(err)) && !s.IsJoining(ctx) {
 			return err
 		}
@@ -176,8 +176,8 @@ func await(ctx context.Context, s *session.Sessions, down func(error)) error {
 	}
 }
 
-// check asks MySQL whether it is fit for a worker.
-func check(ctx context.Context, s *session.Sessions) error {
+// checkServer asks MySQL whether it is fit for a worker.
+func checkServer(ctx context.Context, s *session.Sessions) error {
 	if err := s.Ping(ctx); err != nil {
 		return err
 	}

@@ -270,8 +270,8 @@ func newPace(cfg Config) pace {
 	return pace{idle: cfg.IdleInterval, apart: cfg.WakeInterval, spread: 0.1, wait: cfg.IdleInterval}
 }
 
-// begin records that a step begins.
-func (p *pace) begin(now time.Time) { p.began = now }
+// beginStep records that a step begins.
+func (p *pace) beginStep(now time.Time) { p.began = now }
 
 // next returns the wait after a step that has done r. It counts from when the step began, since
 // what was committed after that has waited since then.

@@ -76,7 +76,7 @@ func (b *batch) resolve(ctx context.Context, run lookupFunc, most int, light boo
 	for rank := 0; rank == 0 || rank < b.m.Ranks(); rank++ {
 		q := b.questions(&l.answers, rank, most)
 		for lookup, by := range q.asked {
-			if err := l.ask(ctx, lookup, by); err != nil {
+			if err := l.answer(ctx, lookup, by); err != nil {
 				return nil, err
 			}
 		}
@@ -106,7 +106,7 @@ func (b *batch) dropUnanswered(ctx context.Context, q *questions, l *lookups) er
 					return nil
 				}
 				l.found, l.bytes, l.heavy = 0, 0, 0
-				if err := l.ask(ctx, n.Lookup, [][]string{n.By}); err != nil {
+				if err := l.answer(ctx, n.Lookup, [][]string{n.By}); err != nil {
 					return err
 				}
 				found, _ = l.answers.Get(n)
@@ -215,14 +215,14 @@ func keyOf(n invalidation.Need) askKey { return askKey{n.Lookup, n.Key()} }
 // joinBy makes by-values comparable.
 func joinBy(by []string) string { return invalidation.Need{By: by}.Key() }
 
-// ask runs one query for all of by and stores the answers: no row found is an empty list. The
+// answer runs one query for all of by and stores the answers: no row found is an empty list. The
 // server compares with its own rules ("042" equals the number 42, "ABC" may equal "abc"), so an
-// answer can have an ID that was not asked for. Then the row of the answer is ambiguous, and ask
+// answer can have an ID that was not asked for. Then the row of the answer is ambiguous, and it
 // halves the question until it is not.
-func (l *lookups) ask(ctx context.Context, lookup *invalidation.Lookup, by [][]string) error {
+func (l *lookups) answer(ctx context.Context, lookup *invalidation.Lookup, by [][]string) error {
 	if lookup.Single && len(by) > 1 {
 		for i := range by {
-			if err := l.ask(ctx, lookup, by[i:i+1]); err != nil {
+			if err := l.answer(ctx, lookup, by[i:i+1]); err != nil {
 				return err
 			}
 		}
@@ -279,7 +279,7 @@ func (k knownRows) insert(answer string, row []string) bool {
 // of the same query: alone, that shows as an answer that was not asked for.
 func (l *lookups) askSilent(ctx context.Context, lookup *invalidation.Lookup, by, silent [][]string) error {
 	if len(silent) > 0 && len(silent) < len(by) {
-		return l.ask(ctx, lookup, silent)
+		return l.answer(ctx, lookup, silent)
 	}
 	for _, b := range silent {
 		l.answers.Put(invalidation.Need{Lookup: lookup, By: b}, nil)
@@ -299,10 +299,10 @@ func (l *lookups) foreign(ctx context.Context, lookup *invalidation.Lookup, by [
 
 func (l *lookups) askHalves(ctx context.Context, lookup *invalidation.Lookup, by [][]string) error {
 	half := len(by) / 2
-	if err := l.ask(ctx, lookup, by[:half]); err != nil {
+	if err := l.answer(ctx, lookup, by[:half]); err != nil {
 		return err
 	}
-	return l.ask(ctx, lookup, by[half:])
+	return l.answer(ctx, lookup, by[half:])
 }
 
 // fail distinguishes a broken lookup (its rows have a fault), one that was too slow (its rows wait)

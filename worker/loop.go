@@ -55,7 +55,7 @@ func (l *loop) run(ctx context.Context) {
 			l.database.first(ctx)
 			clock.unused = false
 		}
-		pace.begin(time.Now())
+		pace.beginStep(time.Now())
 		r, err := l.attempt(ctx, &clock)
 		l.State.Progress.StepEnded(err != nil && !maintenance.IsLoss(err))
 		switch {
@@ -193,7 +193,7 @@ func (l *loop) healSome(ctx context.Context, next *clock) error {
 
 // tick does the part of a step that runs once per second.
 func (l *loop) tick(ctx context.Context, now time.Time, state store.PollState, next *clock, r *Result) error {
-	if err := l.look(ctx, now, next); err != nil {
+	if err := l.checkRedis(ctx, now, next); err != nil {
 		return err
 	}
 	if state.Due {
@@ -216,7 +216,7 @@ func (l *loop) tick(ctx context.Context, now time.Time, state store.PollState, n
 func (l *loop) pollState(ctx context.Context, next *clock) (store.PollState, error) {
 	looking, cancel := context.WithTimeout(ctx, l.limit)
 	defer cancel()
-	polled := l.metrics.mysql.begin(callPoll)
+	polled := l.metrics.mysql.timeCall(callPoll)
 	state, err := l.Store.Queue.PollState(looking)
 	polled()
 	if err != nil {
@@ -236,10 +236,10 @@ func (l *loop) pollState(ctx context.Context, next *clock) (store.PollState, err
 	return state, nil
 }
 
-// look checks whether Redis answers and still has the acknowledged writes of this worker, and
+// checkRedis checks whether Redis answers and still has the acknowledged writes of this worker, and
 // periodically those of other workers, which may have died before they could check. It checks a
 // shard that is available again only after the workers had time to write their beacons there.
-func (l *loop) look(ctx context.Context, now time.Time, next *clock) (err error) {
+func (l *loop) checkRedis(ctx context.Context, now time.Time, next *clock) (err error) {
 	if now.After(next.heal) {
 		next.heal = now.Add(sleep.Jitter(maintenance.Interval, 0.1))
 		err = l.healSome(ctx, next)
@@ -265,7 +265,7 @@ func (l *loop) pollBatch(ctx context.Context, likely bool) (Result, error) {
 	}
 	looking, cancel := context.WithTimeout(ctx, l.limit)
 	defer cancel()
-	polled := l.metrics.mysql.begin(callPoll)
+	polled := l.metrics.mysql.timeCall(callPoll)
 	found, err := l.Store.Queue.Waiting(looking)
 	polled()
 	if !found || err != nil {

@@ -50,7 +50,7 @@ func compiledMap(m *invalidation.Map) *mapFile {
 	f := &mapFile{}
 	f.current.Store(m)
 	f.lease.Set(m.Lease())
-	f.routes.set(m)
+	f.routes.setMap(m)
 	return f
 }
 
@@ -87,7 +87,7 @@ func (f *mapFile) readChanges() (changed bool, err error) {
 	}
 	recovered := f.fail != nil
 	f.lease.Set(m.Lease())
-	f.routes.set(m)
+	f.routes.setMap(m)
 	old := f.current.Swap(m)
 	if old != nil {
 		for _, entity := range old.Entities() {
@@ -209,7 +209,7 @@ func (g *mapGauges) show(now *invalidation.Map, differs bool) {
 		return
 	}
 	for _, counts := range []*entityCounts{g.entities, g.dropped, g.undeclared} {
-		counts.set(now)
+		counts.setEntities(now)
 	}
 	before := [2]string{}
 	if g.shown != nil {

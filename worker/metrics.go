@@ -372,9 +372,9 @@ func (m *metrics) late(ageOf func(*store.ClaimedRow, time.Time) time.Duration, c
 // healMetrics implements maintenance.HealMetrics.
 type healMetrics struct{ m *metrics }
 
-func (h healMetrics) Positions() (end func()) { return h.m.mysql.begin(callPositions) }
+func (h healMetrics) Positions() (end func()) { return h.m.mysql.timeCall(callPositions) }
 
-func (h healMetrics) Call() (end func()) { return h.m.mysql.begin(callHeal) }
+func (h healMetrics) Call() (end func()) { return h.m.mysql.timeCall(callHeal) }
 
 func (h healMetrics) Began() {
 	h.m.heals.Inc()
@@ -396,7 +396,7 @@ func (h healMetrics) Over() {
 // sweepMetrics implements maintenance.SweepMetrics.
 type sweepMetrics struct{ m *metrics }
 
-func (s sweepMetrics) Call() (end func()) { return s.m.mysql.begin(callSweeps) }
+func (s sweepMetrics) Call() (end func()) { return s.m.mysql.timeCall(callSweeps) }
 
 func (s sweepMetrics) Took(d time.Duration) { s.m.sweepSeconds.Observe(d.Seconds()) }
 
@@ -449,8 +449,8 @@ func newCallTimes(r *prometheus.Registry, name, help string, kinds []string) cal
 	return times
 }
 
-// begin begins a call of a kind, which ends with the function that it returns.
-func (c callTimes) begin(kind string) (end func()) {
+// timeCall begins a call of a kind, which ends with the function that it returns.
+func (c callTimes) timeCall(kind string) (end func()) {
 	began := time.Now()
 	return func() { c[kind].Observe(time.Since(began).Seconds()) }
 }
@@ -464,34 +464,34 @@ type measuredRedis struct {
 }
 
 func (c measuredRedis) CheckBeacon(ctx context.Context) (keyspace.Position, error) {
-	defer c.times.begin(callBeacon)()
+	defer c.times.timeCall(callBeacon)()
 	return c.Redis.CheckBeacon(ctx)
 }
 
 func (c measuredRedis) Survived(ctx context.Context, epochs []string) (map[string]uint64, error) {
-	defer c.times.begin(callCompare)()
+	defer c.times.timeCall(callCompare)()
 	return c.Redis.Survived(ctx, epochs)
 }
 
 func (c measuredRedis) Unlink(ctx context.Context, targets []keyspace.Target) (keyspace.Unlinked, error) {
-	defer c.times.begin(callUnlink)()
+	defer c.times.timeCall(callUnlink)()
 	return c.Redis.Unlink(ctx, targets)
 }
 
 func (c measuredRedis) Publish(ctx context.Context, channel string, f protocol.Format, news keyspace.News) (keyspace.Published, error) {
-	defer c.times.begin(callPublish)()
+	defer c.times.timeCall(callPublish)()
 	done, err := c.Redis.Publish(ctx, channel, f, news)
 	c.metrics.receivers.Set(float64(c.Redis.Receivers()))
 	return done, err
 }
 
 func (c measuredRedis) Look(ctx context.Context, asked []keyspace.Asked) ([]keyspace.Seen, []*keyspace.Master, error) {
-	defer c.times.begin(callLook)()
+	defer c.times.timeCall(callLook)()
 	return c.Redis.Look(ctx, asked)
 }
 
 func (c measuredRedis) Beat(ctx context.Context, channel, moved, withheld string, asOf time.Time) error {
-	defer c.times.begin(callHeartbeat)()
+	defer c.times.timeCall(callHeartbeat)()
 	err := c.Redis.Beat(ctx, channel, moved, withheld, asOf)
 	c.metrics.receivers.Set(float64(c.Redis.Receivers()))
 	return err
@@ -510,8 +510,8 @@ type entityCounts struct {
 	known map[string]prometheus.Counter
 }
 
-// set keeps the series of a map's entities, and no others.
-func (e *entityCounts) set(m *invalidation.Map) {
+// setEntities keeps the series of a map's entities, and no others.
+func (e *entityCounts) setEntities(m *invalidation.Map) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	known := map[string]prometheus.Counter{unknownEntity: e.vec.WithLabelValues(unknownEntity)}

@@ -40,7 +40,7 @@ func TestPaceFollowsWhatBatchesFind(t *testing.T) {
 		p.spread = 0
 		var got []time.Duration
 		for _, r := range c.found {
-			p.begin(now)
+			p.beginStep(now)
 			wait := p.next(now, r)
 			got = append(got, wait)
 			now = now.Add(wait)
@@ -57,7 +57,7 @@ func TestPaceCountsFromTheBeginning(t *testing.T) {
 	t.Parallel()
 	for took, want := range map[time.Duration]time.Duration{0: 50 * ms, 20 * ms: 30 * ms, 48 * ms: 5 * ms, time.Second: 5 * ms} {
 		p, now := aPace(0), time.Now()
-		p.begin(now)
+		p.beginStep(now)
 		if got := p.next(now.Add(took), Result{Claimed: 1}); got != want {
 			t.Errorf("after a batch of %s the wait is %s, wanted %s", took, got, want)
 		}
@@ -74,11 +74,11 @@ func TestPaceOfHints(t *testing.T) {
 		time.Minute: {0, 48 * ms, 46 * ms, 30 * ms}, // when the poll is due
 	} {
 		p, began := aPace(apart), time.Now()
-		p.begin(began)
+		p.beginStep(began)
 		p.next(began, Result{}) // an empty poll puts nothing off
 		at := began.Add(3 * ms)
 		got := []time.Duration{p.hint(at)}
-		p.begin(at)
+		p.beginStep(at)
 		p.next(at, Result{Claimed: 1})
 		for _, after := range []time.Duration{2 * ms, 4 * ms, 20 * ms} {
 			got = append(got, p.hint(at.Add(after)))
@@ -95,7 +95,7 @@ func TestPaceRestsWhileHintsCome(t *testing.T) {
 	p, now := aPace(20*ms), time.Now()
 	for range 10 {
 		now = now.Add(p.hint(now))
-		p.begin(now)
+		p.beginStep(now)
 		if wait := p.next(now, Result{Claimed: 100}); wait != 50*ms {
 			t.Fatalf("the next poll is in %s", wait)
 		}
@@ -117,7 +117,7 @@ func carry(p *pace, rate float64, progress time.Duration) (l load) {
 	begin := time.Now()
 	now, commit := begin, begin.Add(gap())
 	for now.Sub(begin) < time.Minute {
-		p.begin(now)
+		p.beginStep(now)
 		l.polls++
 		found := 0
 		for ; !commit.After(now); commit = commit.Add(gap()) {

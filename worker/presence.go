@@ -31,7 +31,7 @@ type presence struct {
 	*record
 
 	mu       sync.Mutex // guards the rest
-	recorded bool       // run writes the record; otherwise the worker has none
+	recorded bool       // writeRecords writes the record; otherwise the worker has none
 
 	last    store.WorkerNote // as noted, whether or not it arrived
 	noted   time.Time

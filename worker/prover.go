@@ -102,7 +102,7 @@ func (p *prover) judge(ctx context.Context, l store.Listing) (reason string, why
 			age := max(l.Now.Sub(oldest(late).At), p.limit)
 			switch {
 			case err != nil: // the next listing tries again
-			case !free && (p.mayBeHeavy(ctx, table, late) || !p.wait(ctx, table, late)):
+			case !free && (p.mayBeHeavy(ctx, table, late) || !p.stillWait(ctx, table, late)):
 			case !free:
 				held = max(held, age)
 				reason, why = maintenance.StalledHeld, fmt.Errorf("%s, and another session has %s locked; end its transaction, unless it is a worker's: docs/operations.md#a-row-is-held",
@@ -216,9 +216,9 @@ func (p *prover) otherWorker(ctx context.Context, is func(store.WorkerNote) bool
 	})
 }
 
-// wait reports whether late rows still wait. The worker that had them locked may have settled them
-// after the listing, and before its record was read, which then has no heavy rows.
-func (p *prover) wait(ctx context.Context, table store.ListedTable, late []lateRow) bool {
+// stillWait reports whether late rows still wait. The worker that had them locked may have settled
+// them after the listing, and before its record was read, which then has no heavy rows.
+func (p *prover) stillWait(ctx context.Context, table store.ListedTable, late []lateRow) bool {
 	l, err := p.Store.Queue.List(ctx)
 	if err != nil {
 		return false // the next listing tries again

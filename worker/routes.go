@@ -44,15 +44,15 @@ type routes struct {
 	refused map[string]time.Time // when Redis last refused an adopted channel
 }
 
-// begin tells the port of a worker, whose routes they are.
-func (r *routes) begin(redis maintenance.Redis, log *slog.Logger) {
+// attach tells the port of a worker, whose routes they are.
+func (r *routes) attach(redis maintenance.Redis, log *slog.Logger) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.redis, r.log, r.refused = redis, log, map[string]time.Time{}
 }
 
-// set records a newly loaded map.
-func (r *routes) set(m *invalidation.Map) {
+// setMap records a newly loaded map.
+func (r *routes) setMap(m *invalidation.Map) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.list = append([]store.Channel{{Name: m.Channel(), Format: string(m.Format())}},

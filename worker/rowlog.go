@@ -56,7 +56,7 @@ func (t *rowLog) flush() {
 	defer t.mu.Unlock()
 	for reason, n := range t.reasons {
 		if n.rows > 0 && n.timer == nil {
-			t.write(reason, n)
+			t.logReason(reason, n)
 			n.timer = time.AfterFunc(rowLogInterval, func() { t.again(reason, n) })
 		}
 	}
@@ -71,18 +71,18 @@ func (t *rowLog) again(reason string, n *rowLogReason) {
 	}
 	n.timer = nil
 	if n.rows > 0 {
-		t.write(reason, n)
+		t.logReason(reason, n)
 		n.timer = time.AfterFunc(rowLogInterval, func() { t.again(reason, n) })
 	}
 }
 
-func (t *rowLog) write(reason string, n *rowLogReason) {
+func (t *rowLog) logReason(reason string, n *rowLogReason) {
 	t.log.Warn(t.message, "rows", n.rows, "reason", reason, "entity", n.entity, "id", n.id, "error", n.error)
 	n.rows = 0
 }
 
-// close logs what is not logged yet. The log may be used on.
-func (t *rowLog) close() {
+// logRest logs what is not logged yet. The log may be used on.
+func (t *rowLog) logRest() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for reason, n := range t.reasons {
@@ -91,7 +91,7 @@ func (t *rowLog) close() {
 			n.timer = nil
 		}
 		if n.rows > 0 {
-			t.write(reason, n)
+			t.logReason(reason, n)
 		}
 	}
 }
@@ -106,10 +106,10 @@ func newRowLogs(log *slog.Logger) *rowLogs {
 	}
 }
 
-// close logs what is not logged yet. The logs may be used on.
-func (l *rowLogs) close() {
-	l.dead.close()
-	l.delayed.close()
+// logRest logs what is not logged yet. The logs may be used on.
+func (l *rowLogs) logRest() {
+	l.dead.logRest()
+	l.delayed.logRest()
 }
 
 // logRows logs the rows of a claim that were just dead-lettered or delayed because of a fault. An

@@ -80,7 +80,7 @@ func (r *runner) try(ctx context.Context, t turn, alone bool) (done Result, err 
 	began := time.Now()
 	m, most := r.maps.Map(), t.budget(&r.cfg)
 	limits := t.limits(most, store.ClaimLimits{Bytes: r.cfg.BatchBytes, ParamsBytes: m.Limits().ParamsBytes})
-	answered := r.metrics.mysql.begin(callClaim)
+	answered := r.metrics.mysql.timeCall(callClaim)
 	c, err := t.lane.claim(ctx, limits)
 	answered()
 	if err != nil {
@@ -100,7 +100,7 @@ func (r *runner) try(ctx context.Context, t turn, alone bool) (done Result, err 
 	if err == nil && len(b.changes) > 0 {
 		settlement.Marks.Claimed = claimed
 		settlement.Counts, entities = b.counts(r.Store.Queue.Age, c, &settlement)
-		settled := r.metrics.mysql.begin(callSettle)
+		settled := r.metrics.mysql.timeCall(callSettle)
 		err = c.Settle(ctx, settlement)
 		settled()
 	} else {
@@ -108,7 +108,7 @@ func (r *runner) try(ctx context.Context, t turn, alone bool) (done Result, err 
 	}
 	if err != nil {
 		t.failed(limits.Only)
-		r.cfg.Hooks.report(c.Rows, began, Result{}, store.Settlement{}, err)
+		r.cfg.Hooks.callBatch(c.Rows, began, Result{}, store.Settlement{}, err)
 		return Result{}, err
 	}
 	t.over(limits.Only, c, b)
@@ -127,7 +127,7 @@ func (r *runner) try(ctx context.Context, t turn, alone bool) (done Result, err 
 	r.metrics.late(r.Store.Queue.Age, c, settlement.Done, settlement.Marks.Unlinked)
 	r.failed.logRows(c.Rows, settlement)
 	r.vanished.countBatch(b)
-	r.cfg.Hooks.report(rows, began, done, settlement, nil)
+	r.cfg.Hooks.callBatch(rows, began, done, settlement, nil)
 	return done, nil
 }
 
@@ -176,7 +176,7 @@ func (r *runner) lookup(light bool) lookupFunc {
 		each = lightNames
 	}
 	return func(ctx context.Context, query string, by [][]string, values int) ([][]string, error) {
-		defer r.metrics.mysql.begin(callLookup)()
+		defer r.metrics.mysql.timeCall(callLookup)()
 		found, err := r.Store.Lookups.LookupUpTo(ctx, query, by, values, each)
 		r.deprecated.rememberRefusal(query, r.Store.Lookups.Ungrouped(query))
 		return found, err
@@ -223,10 +223,10 @@ type sweepName struct {
 // addChange adds what a change asks for.
 func (l *sweepList) addChange(c *change) {
 	for _, p := range c.plan.Patterns {
-		l.ask(c, sweepName{store.SweepPattern, p})
+		l.addSweep(c, sweepName{store.SweepPattern, p})
 	}
 	for _, s := range c.plan.Sets {
-		l.ask(c, sweepName{store.SweepSet, s})
+		l.addSweep(c, sweepName{store.SweepSet, s})
 	}
 }
 
@@ -245,9 +245,9 @@ func (l *sweepList) missing(c *change) (n int) {
 	return n
 }
 
-// ask adds one sweep, with the longest hold of the changes that request it. Repeats are not among
-// the requesting rows, since tokens do not wait for them.
-func (l *sweepList) ask(c *change, n sweepName) {
+// addSweep adds one sweep, with the longest hold of the changes that request it. Repeats are not
+// among the requesting rows, since tokens do not wait for them.
+func (l *sweepList) addSweep(c *change, n sweepName) {
 	i, known := l.at[n]
 	if !known {
 		if l.at == nil {

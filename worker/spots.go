@@ -60,7 +60,7 @@ func (k spotRecords) KeepStale(ctx context.Context, list []maintenance.SpotStale
 			Leased: unixMicros(s.LeasedAt), Unlinked: unixMicros(s.UnlinkedAt), AfterMs: s.After.Milliseconds(),
 			TTLMillis: max(s.ExpiresAt.Sub(s.SeenAt).Milliseconds(), 0), Held: s.Held, Repaired: s.Repaired,
 		})
-		if k.spots.noEntries.set(err); err != nil {
+		if k.spots.noEntries.keepRefusal(err); err != nil {
 			return err
 		}
 	}
@@ -87,8 +87,8 @@ type spotMetrics struct {
 // A fault is why an operation is not permitted, or nil. Safe for concurrent use.
 type fault struct{ last atomic.Pointer[error] }
 
-// set keeps the error of a missing privilege. Others pass.
-func (f *fault) set(err error) {
+// keepRefusal keeps the error of a missing privilege. Others pass.
+func (f *fault) keepRefusal(err error) {
 	if session.MissingGrant(err) == "" {
 		err = nil
 	}
@@ -124,7 +124,7 @@ func (s shadowMetrics) Checked(r maintenance.ShadowResult) {
 	s.m.shadows.WithLabelValues(string(r)).Inc()
 }
 
-func (s shadowMetrics) Unstored(err error) { s.noDifferences.set(err) }
+func (s shadowMetrics) Unstored(err error) { s.noDifferences.keepRefusal(err) }
 
 // refused returns what the account of Redis may not do, or nil.
 func (s *spotMetrics) refused() error {

@@ -40,7 +40,7 @@ type gaugeReader struct {
 
 // setGauges sets the gauges from the tables, each table's by themselves.
 func (g *gaugeReader) setGauges(ctx context.Context) {
-	read := g.metrics.mysql.begin(callGauges)
+	read := g.metrics.mysql.timeCall(callGauges)
 	status, failed := g.Store.Overview.StatusByTable(ctx)
 	if failed[hotTable] == nil {
 		status.OldestAge = max(status.OldestAge, g.first.waits(status.First))

@@ -87,7 +87,7 @@ func (w *Worker) once(ctx context.Context, work func(*engine, context.Context) (
 		return r, err
 	}
 	defer func() { err = errors.Join(err, e.close()) }()
-	if err := check(ctx, e.Store.Sessions); err != nil {
+	if err := checkServer(ctx, e.Store.Sessions); err != nil {
 		return r, err
 	}
 	defer e.heart.Goodbye(ctx)
@@ -161,8 +161,8 @@ type BatchReport struct {
 	Receivers int
 }
 
-// report calls the hook for one attempt to process rows, if any of them has a trace.
-func (h Hooks) report(rows []store.ClaimedRow, began time.Time, r Result, s store.Settlement, failed error) {
+// callBatch calls the hook for one attempt to process rows, if any of them has a trace.
+func (h Hooks) callBatch(rows []store.ClaimedRow, began time.Time, r Result, s store.Settlement, failed error) {
 	if h.Batch == nil {
 		return
 	}

@@ -44,17 +44,17 @@ func Hooks(tracer trace.Tracer, o Options) cache.Hooks {
 			ctx, span := start(ctx, "cache fetch", key)
 			return ctx, func(from cache.Source, stale bool, err error) {
 				span.SetAttributes(attribute.String("cache.result", result(from, stale, err)))
-				end(span, err)
+				endSpan(span, err)
 			}
 		},
 		Load: func(ctx context.Context, key string) (context.Context, func(error)) {
 			ctx, span := start(ctx, "cache load", key)
-			return ctx, func(err error) { end(span, err) }
+			return ctx, func(err error) { endSpan(span, err) }
 		},
 		Redis: func(ctx context.Context, verb string) (context.Context, func(error)) {
 			ctx, span := tracer.Start(ctx, "cache "+verb, trace.WithSpanKind(trace.SpanKindClient),
 				trace.WithAttributes(attribute.String("db.system.name", "redis"), attribute.String("cache.verb", verb)))
-			return ctx, func(err error) { end(span, err) }
+			return ctx, func(err error) { endSpan(span, err) }
 		},
 	}
 }
@@ -72,8 +72,8 @@ func result(from cache.Source, stale bool, err error) string {
 	return "redis"
 }
 
-// end ends a span, as failed if there is an error. That something does not exist is none.
-func end(span trace.Span, err error) {
+// endSpan ends a span, as failed if there is an error. That something does not exist is none.
+func endSpan(span trace.Span, err error) {
 	if err != nil && !errors.Is(err, cache.ErrNotFound) {
 		span.RecordError(err)
 		span.SetStatus(codes.Error, err.Error())

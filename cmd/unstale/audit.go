@@ -50,7 +50,7 @@ user and host that the command sent.`,
 	flags := cmd.Flags()
 	flags.StringVar(&query.Action, "action", "", "only this action, such as 'dead discard'; 'dead retry' includes corrections, 'dead retry --set'")
 	flags.DurationVar(&query.Since, "since", 0, "only what was done within this time")
-	l.add(flags, "action", "since")
+	l.addListFlags(flags, "action", "since")
 	return cmd
 }
 

@@ -35,9 +35,9 @@ type captureFlags struct {
 	json    bool
 }
 
-func (f *captureFlags) add(cmd *cobra.Command) {
+func (f *captureFlags) addCaptureFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	f.mysql.add(flags)
+	f.mysql.addMySQLFlags(flags)
 	flags.StringVar(&f.mapFile, "map", "mapping.yaml", "the map's file")
 	flags.StringVar(&f.definer, "definer", "", "account that triggers run as (DEFINER), as user@host (default: the one of --mysql-dsn)")
 	flags.BoolVar(&f.json, "json", false, "print one JSON object")
@@ -127,7 +127,7 @@ apply" lacks the privileges. The command reads the columns of the tables and cha
 			})
 		},
 	}
-	f.add(cmd)
+	f.addCaptureFlags(cmd)
 	showEnv(cmd.Flags(), "json")
 	return cmd
 }
@@ -155,7 +155,7 @@ every write to their tables would fail.`,
 			})
 		},
 	}
-	f.add(cmd)
+	f.addCaptureFlags(cmd)
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "print the changes without making them")
 	showEnv(cmd.Flags(), "json", "dry-run")
 	return cmd
@@ -240,7 +240,7 @@ possible: let cron write it to a file of node_exporter's textfile collector.`,
 			})
 		},
 	}
-	f.add(cmd)
+	f.addCaptureFlags(cmd)
 	cmd.Flags().BoolVar(&metrics, "metrics", false, "print the number of differences in Prometheus' text format")
 	showEnv(cmd.Flags(), "json", "metrics")
 	return cmd
@@ -284,7 +284,7 @@ a map captures. Later writes without an outbox row leave stale keys behind. Drop
 			return errors.Join(err, db.Close())
 		},
 	}
-	f.add(cmd.Flags())
+	f.addMySQLFlags(cmd.Flags())
 	cmd.Flags().StringArrayVar(&tables, "table", nil, "only of this table, which may be given several times (default: all)")
 	cmd.Flags().StringVar(&mapFile, "map", "", "map whose captured tables are meant (default: all tables that have triggers)")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "print the triggers to drop without dropping them")
@@ -365,7 +365,7 @@ func newCaptureStatus(p process) *cobra.Command {
 			return printExisting(p, list, asJSON)
 		},
 	}
-	f.add(cmd.Flags())
+	f.addMySQLFlags(cmd.Flags())
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	showEnv(cmd.Flags(), "json")
 	return cmd

@@ -28,7 +28,7 @@ type consoleFlags struct {
 	config     console.Config // set by complete
 }
 
-func (f *consoleFlags) add(flags *pflag.FlagSet) {
+func (f *consoleFlags) addConsoleFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&f.listen, "console", "", "address of the console, a page for people, such as 127.0.0.1:9118 (default: off)")
 	flags.StringVar(&f.tokenFile, "console-token-file", "", "file of the token that people enter in the console")
 	flags.StringVar(&f.userHeader, "console-user-header", "", "header with the name of the user, which a proxy sends to the console")

@@ -60,8 +60,8 @@ type deadFlags struct {
 // filterFlags are the flags of a filter, which belong to one call.
 var filterFlags = []string{"entity", "reason", "map-version", "older-than", "newer-than"}
 
-func (f *deadFlags) add(flags *pflag.FlagSet) {
-	f.mysqlFlags.add(flags)
+func (f *deadFlags) addDeadFlags(flags *pflag.FlagSet) {
+	f.mysqlFlags.addMySQLFlags(flags)
 	flags.StringVar(&f.query.Entity, "entity", "", "only rows of this entity")
 	flags.StringVar(&f.query.Reason, "reason", "", "only rows that died for this reason")
 	flags.StringVar(&f.query.MapVersion, "map-version", "", "only rows that this version of the map refused")
@@ -122,19 +122,19 @@ func newDeadList(p process) *cobra.Command {
 			return f.with(cmd.Context(), func(s *session.Sessions) error { return f.list(cmd.Context(), p, s, limit) })
 		},
 	}
-	f.add(cmd.Flags())
+	f.addDeadFlags(cmd.Flags())
 	cmd.Flags().IntVar(&limit, "limit", 20, "at most this many")
 	showEnv(cmd.Flags(), append([]string{"json", "limit"}, filterFlags...)...)
 	return cmd
 }
 
 func (f *deadFlags) list(ctx context.Context, p process, s *session.Sessions, limit int) error {
-	orders := store.NewActions(s)
-	letters, err := orders.DeadLetters(ctx, f.query, limit)
+	acts := store.NewActions(s)
+	letters, err := acts.DeadLetters(ctx, f.query, limit)
 	if err != nil {
 		return err
 	}
-	total, _, err := orders.CountDead(ctx, f.query)
+	total, _, err := acts.CountDead(ctx, f.query)
 	if err != nil {
 		return err
 	}
@@ -201,7 +201,7 @@ func newDeadShow(p process) *cobra.Command {
 			return f.with(cmd.Context(), func(s *session.Sessions) error { return f.show(cmd.Context(), p, s) })
 		},
 	}
-	f.mysqlFlags.add(cmd.Flags())
+	f.mysqlFlags.addMySQLFlags(cmd.Flags())
 	cmd.Flags().BoolVar(&f.json, "json", false, "print one JSON object")
 	showEnv(cmd.Flags(), "json")
 	return cmd
@@ -282,12 +282,12 @@ func newDeadBulk(p process, verb deadVerb) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	b.add(flags)
+	b.addDeadFlags(flags)
 	flags.BoolVar(&b.all, "all", false, "all dead letters")
 	flags.BoolVar(&b.dryRun, "dry-run", false, "count, do nothing")
 	perCall := append([]string{"all", "dry-run", "json"}, filterFlags...)
 	if verb.corrects {
-		b.correct.add(cmd, &b.deadFlags)
+		b.correct.addCorrectionFlags(cmd, &b.deadFlags)
 		perCall = append(perCall, correctFlags...)
 	}
 	showEnv(flags, perCall...)
@@ -324,7 +324,7 @@ func (b *deadBulk) do(ctx context.Context, p process, s *session.Sessions) error
 	var done []uint64
 	var err error
 	if b.dryRun {
-		return b.count(ctx, p, s)
+		return b.printCount(ctx, p, s)
 	}
 	said := time.Now()
 	done, err = b.verb.run(store.NewActions(s), ctx, b.query, func(total int) {
@@ -333,20 +333,20 @@ func (b *deadBulk) do(ctx context.Context, p process, s *session.Sessions) error
 			fmt.Fprintf(p.Err, "%s %d\n", b.verb.done, total)
 		}
 	})
-	b.report(p, len(done)) // what was done is told in any case
+	b.printDone(p, len(done)) // what was done is told in any case
 	if err != nil {
 		return err
 	}
-	return b.missing(done)
+	return b.requireAll(done)
 }
 
-// count prints how many letters there are.
-func (b *deadBulk) count(ctx context.Context, p process, s *session.Sessions) error {
+// printCount prints how many letters there are.
+func (b *deadBulk) printCount(ctx context.Context, p process, s *session.Sessions) error {
 	n, _, err := store.NewActions(s).CountDead(ctx, b.query)
 	if err != nil {
 		return err
 	}
-	if b.report(p, n); n == len(b.query.IDs) {
+	if b.printDone(p, n); n == len(b.query.IDs) {
 		return nil
 	}
 	letters, err := store.NewActions(s).DeadLetters(ctx, store.DeadQuery{IDs: b.query.IDs}, len(b.query.IDs))
@@ -357,12 +357,12 @@ func (b *deadBulk) count(ctx context.Context, p process, s *session.Sessions) er
 	for i := range letters {
 		there = append(there, letters[i].ID)
 	}
-	return b.missing(there)
+	return b.requireAll(there)
 }
 
-// report prints how many letters it was done to. A write error is reported at the end, and does not
-// fail the action.
-func (b *deadBulk) report(p process, n int) {
+// printDone prints how many letters it was done to. A write error is reported at the end, and does
+// not fail the action.
+func (b *deadBulk) printDone(p process, n int) {
 	if b.json {
 		_ = output.JSON(p.Out, map[string]any{"dry_run": b.dryRun, b.verb.done: n})
 		return
@@ -374,8 +374,8 @@ func (b *deadBulk) report(p process, n int) {
 	fmt.Fprintf(p.Out, "%s%s %s\n", would, b.verb.done, count(n, "dead letter"))
 }
 
-// missing returns an error about requested IDs that do not exist, or that the filter leaves out.
-func (b *deadBulk) missing(done []uint64) error {
+// requireAll returns an error about requested IDs that do not exist, or that the filter leaves out.
+func (b *deadBulk) requireAll(done []uint64) error {
 	var missing []uint64
 	for _, id := range b.query.IDs {
 		if !slices.Contains(done, id) {
@@ -398,7 +398,7 @@ type deadCorrection struct {
 // correctFlags are the flags of a correction, which belong to one call.
 var correctFlags = []string{"set-entity", "set-params"}
 
-func (c *deadCorrection) add(cmd *cobra.Command, f *deadFlags) {
+func (c *deadCorrection) addCorrectionFlags(cmd *cobra.Command, f *deadFlags) {
 	flags := cmd.Flags()
 	flags.StringVar(&c.entity, "set-entity", "", "of one dead letter: put it back with this entity, if the map takes it")
 	flags.StringVar(&c.params, "set-params", "", "of one dead letter: put it back with these parameters, a JSON object, kept byte for byte")
@@ -438,13 +438,13 @@ func (b *deadBulk) doCorrect(ctx context.Context, p process, s *session.Sessions
 	if err := b.correct.checkMap(ctx, p, s, m); err != nil {
 		return err
 	}
-	orders := store.NewActions(s)
-	letters, err := orders.DeadLetters(ctx, b.query, 1)
+	acts := store.NewActions(s)
+	letters, err := acts.DeadLetters(ctx, b.query, 1)
 	if err != nil {
 		return err
 	}
 	if len(letters) == 0 {
-		return b.missing(nil)
+		return b.requireAll(nil)
 	}
 	c := store.Correction{Letter: letters[0], Entity: letters[0].Entity, Params: letters[0].Params}
 	if b.correct.entity != "" {
@@ -456,7 +456,7 @@ func (b *deadBulk) doCorrect(ctx context.Context, p process, s *session.Sessions
 	before, _ := judgeRow(ctx, s, m, c.Letter.Entity, c.Letter.EntityID, c.Letter.Params)
 	after, refused := judgeRow(ctx, s, m, c.Entity, c.Letter.EntityID, c.Params)
 	if refused == nil && !b.dryRun {
-		if err := orders.RetryCorrected(ctx, c); err != nil {
+		if err := acts.RetryCorrected(ctx, c); err != nil {
 			return err
 		}
 	}
@@ -527,6 +527,6 @@ func (b *deadBulk) reportCorrection(p process, before, after judgement, fits boo
 		side.Expands.print(p)
 	}
 	if fits {
-		b.report(p, done)
+		b.printDone(p, done)
 	}
 }

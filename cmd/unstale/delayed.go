@@ -45,7 +45,7 @@ that will be retried, each with the reason and the error.`,
 	flags.StringVar(&query.Entity, "entity", "", "only rows of this entity")
 	flags.StringVar(&query.Reason, "reason", "", "only rows whose last failure had this reason")
 	flags.BoolVar(&query.Due, "due", false, "only rows whose time has come")
-	l.add(flags, "entity", "reason", "due")
+	l.addListFlags(flags, "entity", "reason", "due")
 	return cmd
 }
 
@@ -72,11 +72,11 @@ repeats of the map, keep their time unless --scheduled is given.`,
 			if err != nil {
 				return err
 			}
-			n, orders, said := 0, store.NewActions(s), time.Now()
+			n, acts, said := 0, store.NewActions(s), time.Now()
 			if dryRun {
 				n, err = store.CountUndue(cmd.Context(), s, query, scheduled)
 			} else {
-				n, err = orders.RetryDelayed(cmd.Context(), query, scheduled, func(total int) {
+				n, err = acts.RetryDelayed(cmd.Context(), query, scheduled, func(total int) {
 					if time.Since(said) >= progressInterval {
 						said = time.Now()
 						fmt.Fprintf(p.Err, "retried %d\n", total)
@@ -94,7 +94,7 @@ repeats of the map, keep their time unless --scheduled is given.`,
 		},
 	}
 	flags := cmd.Flags()
-	f.add(flags)
+	f.addMySQLFlags(flags)
 	flags.StringVar(&query.Entity, "entity", "", "only rows of this entity")
 	flags.StringVar(&query.Reason, "reason", "", "only rows whose last failure had this reason")
 	flags.BoolVar(&scheduled, "scheduled", false, "scheduled rows and repeats too")

@@ -127,9 +127,9 @@ func indented(text string) string {
 
 func (d *doctorCommand) addFlags(flags *pflag.FlagSet) {
 	c := worker.Config{}.WithDefaults()
-	d.mysql.add(flags)
+	d.mysql.addMySQLFlags(flags)
 	d.mysql.addLookups(flags)
-	d.redis.add(flags)
+	d.redis.addRedisFlags(flags)
 	flags.Var(&d.auditMySQL, "audit-mysql-dsn", "MySQL by an account that may look at the server")
 	flags.Var(&d.auditRedis, "audit-redis-url", "Redis by an account that may look at the server")
 	flags.Var(&d.state, "redis-url-state", "Redis of sessions, limits and locks, by an account that may look at it")
@@ -154,12 +154,12 @@ func (d *doctorCommand) examine(ctx context.Context, p process) (err error) {
 			return usageError{fmt.Errorf("there is no check %q; %s", name, near.DidYouMean(name, checkNames(), "the checks are "+strings.Join(checkNames(), ", ")))}
 		}
 	}
-	exam, closeAll, err := d.inputs(p)
+	inputs, closeAll, err := d.inputs(p)
 	defer func() { err = errors.Join(err, closeAll()) }()
 	if err != nil {
 		return err
 	}
-	all := doctor.Examine(ctx, exam, d.checks...)
+	all := doctor.Examine(ctx, inputs, d.checks...)
 	doctor.Sort(all)
 	if err := d.print(p, all); err != nil {
 		return err
@@ -389,12 +389,12 @@ func (d *doctorCommand) proof(ctx context.Context, p process) (err error) {
 	if err != nil {
 		return err
 	}
-	exam, closeAll, err := d.inputs(p)
+	inputs, closeAll, err := d.inputs(p)
 	defer func() { err = errors.Join(err, closeAll()) }()
 	if err != nil {
 		return err
 	}
-	r, failed := doctor.Prove(ctx, config, exam, options)
+	r, failed := doctor.Prove(ctx, config, inputs, options)
 	if r.MySQL == "" {
 		return failed
 	}

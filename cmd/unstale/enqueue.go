@@ -39,7 +39,7 @@ func newEnqueue(p process) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	e.pairs = addParams(flags)
-	e.mysql.add(flags)
+	e.mysql.addMySQLFlags(flags)
 	flags.StringVar(&e.at, "at", "", "not before this: RFC 3339, or +10m from now")
 	flags.StringVar(&e.trace, "trace", "", "free text for the journal")
 	flags.BoolVar(&e.dryRun, "dry-run", false, "check everything, write nothing")

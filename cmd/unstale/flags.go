@@ -38,7 +38,7 @@ type redisFlags struct {
 
 const unsetDB = redisurl.UnsetDB
 
-func (f *redisFlags) add(flags *pflag.FlagSet) {
+func (f *redisFlags) addRedisFlags(flags *pflag.FlagSet) {
 	flags.Var(&f.url, "redis-url", "Redis: redis://, rediss://, redis+cluster:// or redis+sentinel://")
 	flags.BoolVar(&f.tls, "redis-tls", false, "use TLS with any URL")
 	addTLS(flags, &f.files, "redis")
@@ -103,7 +103,7 @@ type mysqlFlags struct {
 	lookupTimeout time.Duration // only of commands that look up
 }
 
-func (f *mysqlFlags) add(flags *pflag.FlagSet) {
+func (f *mysqlFlags) addMySQLFlags(flags *pflag.FlagSet) {
 	flags.Var(&f.dsn, "mysql-dsn", "MySQL, as user:password@tcp(host:3306)/database")
 	addTLS(flags, &f.tls, "mysql")
 }
@@ -165,7 +165,7 @@ func redacted(cfg *mysql.Config) string {
 // logFlags choose how the log looks.
 type logFlags struct{ format, level string }
 
-func (f *logFlags) add(flags *pflag.FlagSet) {
+func (f *logFlags) addLogFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&f.format, "log-format", "auto", "auto, text or json; auto is text on a terminal")
 	flags.StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
 }

@@ -68,7 +68,7 @@ without unstale are not in the journal.`,
 		},
 	}
 	flags := cmd.Flags()
-	h.redis.add(flags)
+	h.redis.addRedisFlags(flags)
 	flags.StringVar(&h.query.Key, "key", "", "key, byte for byte, or name of an index set")
 	flags.StringVar(&h.quoted, "key-quoted", "", `--key as this program shows one with control characters or broken UTF-8: "a\x00b", with the quotes`)
 	flags.StringVar(&h.query.Entity, "entity", "", "rows of this entity")
@@ -83,7 +83,7 @@ without unstale are not in the journal.`,
 
 // addCommon adds the flags of every question.
 func (h *historyCommand) addCommon(flags *pflag.FlagSet) {
-	h.add(flags)
+	h.addMySQLFlags(flags)
 	flags.DurationVar(&h.query.Since, "since", 0, "only batches settled within this time (default: all of the journal)")
 	flags.IntVar(&h.query.Limit, "limit", 100, "the newest, at most this many")
 	flags.BoolVar(&h.json, "json", false, "print one JSON object")
@@ -398,7 +398,7 @@ a row whose lookup had failed. The same as "unstale history --row ID", in text a
 			return h.printHistory(cmd.Context(), p)
 		},
 	}
-	h.redis.add(cmd.Flags())
+	h.redis.addRedisFlags(cmd.Flags())
 	h.addCommon(cmd.Flags())
 	showEnv(cmd.Flags(), "since", "limit", "json")
 	return cmd

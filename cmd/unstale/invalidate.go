@@ -69,9 +69,9 @@ Exit codes:
 	flags.BoolVar(&c.dryRun, "dry-run", false, "show what would be unlinked, insert nothing")
 	flags.BoolVar(&c.json, "json", false, "print one JSON object")
 	flags.DurationVar(&c.wait, "wait", 0, "time to wait until the keys are gone (default: do not wait)")
-	c.mysql.add(flags)
+	c.mysql.addMySQLFlags(flags)
 	c.mysql.addLookups(flags)
-	c.redis.add(flags)
+	c.redis.addRedisFlags(flags)
 	showEnv(flags, "entity", "id", "param", "key", "pattern", "everything", "dry-run", "json", "wait")
 	return cmd
 }
@@ -164,7 +164,7 @@ func (c *invalidateCommand) invalidateRow(ctx context.Context, p process) error 
 		if err := c.countKeys(ctx, plan, out); err != nil {
 			return err
 		}
-		return c.report(p, out, nil)
+		return c.printOutcome(p, out, nil)
 	}
 	for _, name := range out.Ignored {
 		fmt.Fprintf(p.Err, "unstale: ignored: %s\n", undeclared(name, out.described))
@@ -186,7 +186,7 @@ func (c *invalidateCommand) invalidateRow(ctx context.Context, p process) error 
 	if err = errors.Join(orSchema(ctx, db, err), db.Close()); err != nil && token.IsZero() {
 		return err
 	}
-	return c.report(p, out, err)
+	return c.printOutcome(p, out, err)
 }
 
 // countKeys asks Redis which names of a plan there are.
@@ -220,8 +220,8 @@ func (c *invalidateCommand) countKeys(ctx context.Context, plan invalidation.Pla
 	return errors.Join(err, redis.Close())
 }
 
-// report prints what was done, even if waiting for it failed.
-func (c *invalidateCommand) report(p process, out *invalidated, err error) error {
+// printOutcome prints what was done, even if waiting for it failed.
+func (c *invalidateCommand) printOutcome(p process, out *invalidated, err error) error {
 	if c.json {
 		return errors.Join(err, output.JSON(p.Out, out))
 	}

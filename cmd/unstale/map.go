@@ -60,8 +60,8 @@ each lookup for up to 20 IDs, together and one by one, which must find the same 
 	}
 	cmd.Flags().BoolVar(&c.json, "json", false, "print one JSON object")
 	cmd.Flags().Int64Var(&c.sample, "sample", 100_000, "how many keys to look at")
-	c.redis.add(cmd.Flags())
-	c.db.add(cmd.Flags())
+	c.redis.addRedisFlags(cmd.Flags())
+	c.db.addMySQLFlags(cmd.Flags())
 	c.db.addLookups(cmd.Flags())
 	// a check uses a server only if the call requests it
 	showEnv(cmd.Flags(), "json", "sample", "redis-url", "mysql-dsn")

@@ -55,7 +55,7 @@ of their values.`,
 	flags.BoolVar(&e.json, "json", false, "print one JSON object")
 	e.mysql.addLookups(flags)
 	e.pairs = addParams(flags)
-	e.mysql.add(flags)
+	e.mysql.addMySQLFlags(flags)
 	showEnv(flags, "entity", "id", "param", "json")
 	return cmd
 }

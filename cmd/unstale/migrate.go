@@ -39,7 +39,7 @@ func migrateVerb(p process, use, short, example string, run func(ctx context.Con
 			return errors.Join(run(cmd.Context(), db), db.Close())
 		},
 	}
-	f.add(cmd.Flags())
+	f.addMySQLFlags(cmd.Flags())
 	return cmd
 }
 

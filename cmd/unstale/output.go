@@ -49,9 +49,9 @@ type listing struct {
 	json  bool
 }
 
-// add adds its flags to the command's own.
-func (l *listing) add(flags *pflag.FlagSet, own ...string) {
-	l.mysqlFlags.add(flags)
+// addListFlags adds its flags to the command's own.
+func (l *listing) addListFlags(flags *pflag.FlagSet, own ...string) {
+	l.mysqlFlags.addMySQLFlags(flags)
 	flags.IntVar(&l.limit, "limit", 20, "at most this many")
 	flags.BoolVar(&l.json, "json", false, `print one JSON object; a count beyond 10000 is the text ">10000"`)
 	showEnv(flags, append(own, "limit", "json")...)

@@ -47,11 +47,11 @@ not affected. Pausing again replaces reason and end.`,
 			if err != nil {
 				return err
 			}
-			orders := store.NewActions(db)
-			err = orders.Pause(cmd.Context(), store.AnyPause, reason, lasts)
+			acts := store.NewActions(db)
+			err = acts.Pause(cmd.Context(), store.AnyPause, reason, lasts)
 			var now *store.Pause
 			if err == nil && asJSON {
-				now, err = orders.Paused(cmd.Context())
+				now, err = acts.Paused(cmd.Context())
 			}
 			if err = errors.Join(orSchema(cmd.Context(), db, err), db.Close()); err != nil {
 				return err
@@ -67,7 +67,7 @@ not affected. Pausing again replaces reason and end.`,
 			return nil
 		},
 	}
-	f.add(cmd.Flags())
+	f.addMySQLFlags(cmd.Flags())
 	cmd.Flags().StringVar(&reason, "reason", "", "what for; status and the workers' logs show it")
 	cmd.Flags().DurationVar(&lasts, "for", 0, "end of the pause, after this duration")
 	cmd.Flags().BoolVar(&untilResumed, "until-resumed", false, "no end: until 'unstale resume'")
@@ -116,7 +116,7 @@ func newResume(p process) *cobra.Command {
 			return nil
 		},
 	}
-	f.add(cmd.Flags())
+	f.addMySQLFlags(cmd.Flags())
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	showEnv(cmd.Flags(), "json")
 	return cmd

@@ -55,8 +55,8 @@ no map is needed: without one, messages go to the workers' channel, or to --chan
 		},
 	}
 	flags := cmd.Flags()
-	r.mysql.add(flags)
-	r.redis.add(flags)
+	r.mysql.addMySQLFlags(flags)
+	r.redis.addRedisFlags(flags)
 	r.redis.addKey(flags)
 	flags.StringVar(&r.mapFile, "map", "mapping.yaml", "the map's file, for the channel and the format of messages; not read if both are given")
 	flags.StringVar(&r.channel, "channel", "", "publish on this channel (default that of --map, or of the workers)")
@@ -164,7 +164,7 @@ func (r *replayCommand) replayJournal(ctx context.Context, p process) error {
 	job := history.Job{MySQL: db, Unlinker: redis.Unlinker, Publisher: redis.Publisher, Channel: channel, Format: format, Query: r.query, DryRun: r.dryRun, Progress: r.progress(p)}
 	result, err := job.Run(ctx)
 	err = errors.Join(orSchema(ctx, db, err), redis.Close(), db.Close())
-	return r.report(p, result, err)
+	return r.printResult(p, result, err)
 }
 
 // progressInterval is the time between two lines of progress.
@@ -181,8 +181,8 @@ func (r *replayCommand) progress(p process) func(history.Result) {
 	}
 }
 
-// report prints what was done, even if it did not finish.
-func (r *replayCommand) report(p process, result history.Result, err error) error {
+// printResult prints what was done, even if it did not finish.
+func (r *replayCommand) printResult(p process, result history.Result, err error) error {
 	if r.json {
 		// a write error is reported at the end, and does not fail the replay
 		_ = output.JSON(p.Out, struct {

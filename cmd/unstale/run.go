@@ -78,10 +78,10 @@ OTEL_EXPORTER_OTLP_ENDPOINT.`,
 }
 
 func (r *runCommand) addFlags(flags *pflag.FlagSet) {
-	r.mysql.add(flags)
-	r.redis.add(flags)
+	r.mysql.addMySQLFlags(flags)
+	r.redis.addRedisFlags(flags)
 	r.redis.addKey(flags)
-	r.logs.add(flags)
+	r.logs.addLogFlags(flags)
 	d := r.worker
 	flags.IntVar(&r.worker.RedisWait, "redis-wait", d.RedisWait, "replicas that must have acknowledged a batch before it is settled (WAIT)")
 	flags.Float64Var(&r.worker.SweepShare, "sweep-share", d.SweepShare, "share of Redis time for all sweeps; 1: all of it")
@@ -90,7 +90,7 @@ func (r *runCommand) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&r.worker.Name, "worker", d.Name, "this worker's name in the journal, at most 64 bytes (default: host and process)")
 	flags.Lookup("worker").DefValue = "" // help and man pages are the same everywhere
 	flags.StringVar(&r.listen, "listen", defaultListen, "address for /metrics, /healthz and /readyz; - turns it off")
-	r.page.add(flags)
+	r.page.addConsoleFlags(flags)
 	flags.BoolVar(&r.once, "once", false, "process existing rows and exit")
 	flags.DurationVar(&r.worker.ClaimTimeout, "claim-timeout", d.ClaimTimeout, "the server frees the rows of a vanished worker after this, whole seconds")
 	flags.IntVar(&r.worker.BatchRows, "batch-rows", d.BatchRows, "rows of one claim at most")

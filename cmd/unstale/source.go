@@ -48,7 +48,7 @@ The account needs SELECT, INSERT and DELETE on cache_outbox_source, like the acc
 			return errors.Join(orSchema(cmd.Context(), s, err), s.Close())
 		},
 	}
-	f.add(cmd.Flags())
+	f.addMySQLFlags(cmd.Flags())
 	showEnv(cmd.Flags())
 	return cmd
 }
@@ -78,8 +78,8 @@ does not cover all that Redis holds of the database, empty Redis instead.`,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return c.requestSweeps(cmd.Context(), p) },
 	}
 	flags := cmd.Flags()
-	c.mysql.add(flags)
-	c.redis.add(flags)
+	c.mysql.addMySQLFlags(flags)
+	c.redis.addRedisFlags(flags)
 	flags.StringVar(&c.mapFile, "map", "mapping.yaml", "the map's file")
 	showEnv(flags)
 	return cmd

@@ -74,8 +74,8 @@ knows the workers while MySQL refuses writes.`,
 			return errors.Join(c.printStatus(cmd.Context(), p, s), shut(), s.Close())
 		},
 	}
-	c.mysql.add(cmd.Flags())
-	c.redis.add(cmd.Flags())
+	c.mysql.addMySQLFlags(cmd.Flags())
+	c.redis.addRedisFlags(cmd.Flags())
 	cmd.Flags().BoolVar(&c.json, "json", false, `print one JSON object; a count beyond 10000 is the text ">10000"`)
 	cmd.Flags().DurationVar(&c.watch, "watch", 0, "refresh interval until Ctrl-C, 100ms to 1h (1s without a value)")
 	cmd.Flags().Lookup("watch").NoOptDefVal = "1s"

@@ -53,7 +53,7 @@ func (c *Capturer) Rehearse(ctx context.Context) ([]Change, error) {
 }
 
 func (c *Capturer) rehearse(ctx context.Context) (changes []Change, definer Account, err error) {
-	wanted, definer, err := c.look(ctx)
+	wanted, definer, err := c.wantedTriggers(ctx)
 	if err != nil {
 		return nil, Account{}, err
 	}
@@ -173,7 +173,7 @@ func explained(err error, change Change, definer Account) error {
 // Statements returns the statements that create all wanted triggers in a database without any, in
 // [SQLMode].
 func (c *Capturer) Statements(ctx context.Context) ([]string, error) {
-	wanted, definer, err := c.look(ctx)
+	wanted, definer, err := c.wantedTriggers(ctx)
 	if err != nil {
 		return nil, err
 	}

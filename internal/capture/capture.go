@@ -133,7 +133,7 @@ func isMariaDB(ctx context.Context, db *sql.DB) (bool, error) {
 
 // Plan compares the database's triggers with the captures.
 func (c *Capturer) Plan(ctx context.Context) ([]Change, error) {
-	wanted, definer, err := c.look(ctx)
+	wanted, definer, err := c.wantedTriggers(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +143,7 @@ func (c *Capturer) Plan(ctx context.Context) ([]Change, error) {
 // Examine is like Plan, and also checks that the definer still has the privileges of the triggers.
 // The error lists what is missing; the changes are returned in any case.
 func (c *Capturer) Examine(ctx context.Context) ([]Change, error) {
-	wanted, definer, err := c.look(ctx)
+	wanted, definer, err := c.wantedTriggers(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -154,8 +154,8 @@ func (c *Capturer) Examine(ctx context.Context) ([]Change, error) {
 	return changes, err
 }
 
-// look returns the wanted triggers, and the definer.
-func (c *Capturer) look(ctx context.Context) (wanted *Wanted, definer Account, err error) {
+// wantedTriggers returns the wanted triggers, and the definer.
+func (c *Capturer) wantedTriggers(ctx context.Context) (wanted *Wanted, definer Account, err error) {
 	if wanted, err = c.Wanted(ctx); err != nil {
 		return nil, Account{}, err
 	}
@@ -345,7 +345,7 @@ WHERE ` + schema.OwnTriggers + ` ORDER BY CAST(event_object_table AS BINARY), tr
 
 // ReadExisting returns the triggers of unstale that the account can see.
 func ReadExisting(ctx context.Context, db *sql.DB) ([]Existing, error) {
-	return list(ctx, db, "the triggers", func(scan func(...any) error) (e Existing, err error) {
+	return queryAll(ctx, db, "the triggers", func(scan func(...any) error) (e Existing, err error) {
 		var created float64
 		err = scan(&e.Name, &e.Table, &e.Timing, &e.Event, &e.Body, &e.Definer, &e.Mode, &created)
 		e.Created = time.UnixMilli(int64(created * 1000)).UTC()
@@ -376,7 +376,7 @@ func readOriginal(ctx context.Context, db *sql.DB, e *Existing, t *Trigger) erro
 	if e.Body == t.Body || !strings.HasPrefix(e.Name, t.Name(1)) {
 		return nil
 	}
-	texts, err := list(ctx, db, "the trigger "+e.Name, func(scan func(...any) error) (text string, err error) {
+	texts, err := queryAll(ctx, db, "the trigger "+e.Name, func(scan func(...any) error) (text string, err error) {
 		var rest any
 		err = scan(&rest, &rest, &text, &rest, &rest, &rest, &rest)
 		return text, err

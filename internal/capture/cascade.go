@@ -164,7 +164,7 @@ func (c *cascaded) coverUpdate(w *writer, key foreignKey) error {
 			return "NULL", true
 		}
 		column.Name = key.references[i]
-		text, err := column.text(newRow)
+		text, err := column.textSQL(newRow)
 		return text, err == nil
 	}
 	body := "    IF NOT (" + strings.Join(same, " AND ") + ") THEN\n" + c.insertSelect(w, "      ", w.id.of(child), "", from, becomes)
@@ -345,7 +345,7 @@ WHERE k.table_schema = DATABASE() AND k.referenced_table_name IS NOT NULL
 ORDER BY k.table_name, k.constraint_name, k.ordinal_position`
 
 func readForeignKeys(ctx context.Context, db *sql.DB) (all []foreignKey, err error) {
-	columns, err := list(ctx, db, "the foreign keys", func(scan func(...any) error) (f foreignKey, err error) {
+	columns, err := queryAll(ctx, db, "the foreign keys", func(scan func(...any) error) (f foreignKey, err error) {
 		f.columns, f.references = make([]string, 1), make([]string, 1)
 		err = scan(&f.name, &f.child, &f.parent, &f.elsewhere, &f.columns[0], &f.references[0], &f.onDelete, &f.onUpdate)
 		return f, err

@@ -24,7 +24,7 @@ type need struct {
 	instead []string // each of these privileges is as good; then one of the columns is enough
 }
 
-func (n need) text(definer Account) string {
+func (n need) grantSQL(definer Account) string {
 	rights := strings.Join(n.rights, ", ")
 	if rights == "INSERT" { // into a table of the outbox, without its ID
 		rights += " (" + strings.Join(n.columns, ", ") + ")"
@@ -149,7 +149,7 @@ func (c *Capturer) checkDefiner(ctx context.Context, wanted *Wanted, definer Acc
 		cures = append(cures, "CREATE USER "+definer.String()+" ACCOUNT LOCK;")
 	}
 	for _, n := range missing {
-		cures = append(cures, n.text(definer))
+		cures = append(cures, n.grantSQL(definer))
 	}
 	return errors.New("every write to these tables would fail, because the definer of their triggers " + cause + ":\n  " + strings.Join(cures, "\n  "))
 }
@@ -163,7 +163,7 @@ type Definer struct {
 
 // Definers checks the accounts that triggers of a plan run as.
 func (c *Capturer) Definers(ctx context.Context, changes []Change) (all []Definer, err error) {
-	wanted, _, err := c.look(ctx)
+	wanted, _, err := c.wantedTriggers(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -325,7 +325,7 @@ const functionsSQL = `SELECT routine_name, security_type = 'INVOKER' FROM inform
 WHERE routine_schema = DATABASE() AND routine_type = 'FUNCTION'`
 
 func readFunctions(ctx context.Context, db *sql.DB) ([]function, error) {
-	return list(ctx, db, "the functions", func(scan func(...any) error) (f function, err error) {
+	return queryAll(ctx, db, "the functions", func(scan func(...any) error) (f function, err error) {
 		err = scan(&f.name, &f.invoker)
 		return f, err
 	}, functionsSQL)

@@ -63,7 +63,7 @@ func definerGrants(ctx context.Context, db *sql.DB, mariaDB bool, account, own A
 }
 
 func listRoles(ctx context.Context, db *sql.DB, query string, args ...any) ([]string, error) {
-	return list(ctx, db, "the default roles", func(scan func(...any) error) (string, error) {
+	return queryAll(ctx, db, "the default roles", func(scan func(...any) error) (string, error) {
 		var role Account
 		err := scan(&role.User, &role.Host)
 		return role.String(), err
@@ -101,14 +101,14 @@ func readGrants(ctx context.Context, db *sql.DB, mariaDB bool, query string) (*G
 }
 
 func listLines(ctx context.Context, db *sql.DB, query string) ([]string, error) {
-	return list(ctx, db, "the rights", func(scan func(...any) error) (line string, err error) {
+	return queryAll(ctx, db, "the rights", func(scan func(...any) error) (line string, err error) {
 		err = scan(&line)
 		return line, err
 	}, query)
 }
 
 func namesAreLiteral(ctx context.Context, db *sql.DB) (bool, error) {
-	settings, err := list(ctx, db, "partial_revokes", func(scan func(...any) error) (value string, err error) {
+	settings, err := queryAll(ctx, db, "partial_revokes", func(scan func(...any) error) (value string, err error) {
 		err = scan(new(string), &value)
 		return value, err
 	}, literalSQL)

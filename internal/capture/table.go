@@ -47,7 +47,7 @@ func readTable(ctx context.Context, db *sql.DB, mariaDB bool, name string) (Tabl
 		return t, fmt.Errorf("%s is of the engine %s, which has no transactions: a row of the outbox could not share the fate of the write; use InnoDB", name, engine)
 	}
 	var err error
-	t.Columns, err = list(ctx, db, "the columns of "+name, func(scan func(...any) error) (c Column, err error) {
+	t.Columns, err = queryAll(ctx, db, "the columns of "+name, func(scan func(...any) error) (c Column, err error) {
 		var whole, extra string
 		err = scan(&c.Name, &c.Type, &whole, &c.Length, &extra)
 		c.MariaDB, c.Virtual = mariaDB, strings.Contains(strings.ToUpper(extra), "VIRTUAL")
@@ -69,7 +69,7 @@ var createdColumn = regexp.MustCompile("(?m)^  (?:`((?:[^`]|``)*)`|\"((?:[^\"]|\
 // checkVisible returns an error if the account does not see all columns. The information_schema
 // hides columns without a privilege, and with them the foreign keys. A trigger would ignore both.
 func (t *Table) checkVisible(ctx context.Context, db *sql.DB) error {
-	texts, err := list(ctx, db, "the definition of "+t.Name, func(scan func(...any) error) (text string, err error) {
+	texts, err := queryAll(ctx, db, "the definition of "+t.Name, func(scan func(...any) error) (text string, err error) {
 		err = scan(new(any), &text)
 		return text, err
 	}, createdSQL+quote(t.Name))
@@ -192,9 +192,9 @@ func alsoAsText(compare func(text string) string) string {
 	return "\n      AND " + compare("CAST(%s.%s AS CHAR)")
 }
 
-// text returns an expression for the column's value in a row, in the form that applications write,
-// or an error if there is none.
-func (c Column) text(row string) (string, error) {
+// textSQL returns an expression for the column's value in a row, in the form that applications
+// write, or an error if there is none.
+func (c Column) textSQL(row string) (string, error) {
 	name := row + "." + quote(c.Name)
 	if c.isText() {
 		return plainText(name), nil
@@ -272,8 +272,8 @@ func literal(text string) string {
 	return "'" + strings.NewReplacer("'", "''", `\`, `\\`).Replace(text) + "'"
 }
 
-// list returns the rows of a query, each converted by one. what names them in errors.
-func list[T any](ctx context.Context, db *sql.DB, what string, one func(scan func(...any) error) (T, error), query string, args ...any) (all []T, err error) {
+// queryAll returns the rows of a query, each converted by one. what names them in errors.
+func queryAll[T any](ctx context.Context, db *sql.DB, what string, one func(scan func(...any) error) (T, error), query string, args ...any) (all []T, err error) {
 	rows, err := db.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", what, err)

@@ -207,11 +207,11 @@ func (w *writer) source(s invalidation.Source) (source, error) {
 	if err != nil {
 		return source{}, err
 	}
-	if _, err := column.text(newRow); err != nil {
+	if _, err := column.textSQL(newRow); err != nil {
 		return source{}, err
 	}
 	return source{
-		of:     func(row string) string { text, _ := column.text(row); return text },
+		of:     func(row string) string { text, _ := column.textSQL(row); return text },
 		same:   column.same(),
 		column: column.Name,
 	}, nil

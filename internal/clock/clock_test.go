@@ -16,18 +16,11 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func newFile(t *testing.T) *clock.File {
 	t.Helper()
 	file, err := clock.NewFile(filepath.Join(t.TempDir(), "offset"))
-	must(t, err)
-	t.Cleanup(func() { must(t, file.Close()) })
+	testenv.Must(t, err)
+	t.Cleanup(func() { testenv.Must(t, file.Close()) })
 	return file
 }
 
@@ -53,8 +46,8 @@ func TestFollowWithoutOverlay(t *testing.T) {
 func TestOverlayOfUnknownSource(t *testing.T) {
 	t.Parallel()
 	goroot := t.TempDir()
-	must(t, os.MkdirAll(filepath.Join(goroot, "src", "time"), 0o700))
-	must(t, os.WriteFile(filepath.Join(goroot, "src", "time", "time.go"), []byte("package time\n"), 0o600))
+	testenv.Must(t, os.MkdirAll(filepath.Join(goroot, "src", "time"), 0o700))
+	testenv.Must(t, os.WriteFile(filepath.Join(goroot, "src", "time", "time.go"), []byte("package time\n"), 0o600))
 	_, err := clock.Overlay(goroot, t.TempDir())
 	if err == nil || !strings.Contains(err.Error(), "adapt internal/clock/overlay.go") {
 		t.Errorf("Overlay: %v", err)
@@ -65,17 +58,17 @@ func TestOverlayOfUnknownSource(t *testing.T) {
 func TestLibrary(t *testing.T) {
 	t.Parallel()
 	library, err := clock.Library(t.TempDir())
-	must(t, err)
+	testenv.Must(t, err)
 	file := newFile(t)
 	server, err := servers.StartRedis(t.Context(), servers.RedisOptions{Env: []string{library, file.Env()}})
-	must(t, err)
-	t.Cleanup(func() { must(t, server.Close()) })
+	testenv.Must(t, err)
+	t.Cleanup(func() { testenv.Must(t, server.Close()) })
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	t.Cleanup(func() { _ = client.Close() })
 	for _, jump := range jumps {
 		file.Set(jump)
 		shown, err := client.Time(t.Context()).Result()
-		must(t, err)
+		testenv.Must(t, err)
 		wantJump(t, shown, jump)
 	}
 }

@@ -13,15 +13,16 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/clock"
+	"github.com/unstale/unstale/internal/testenv"
 )
 
 // The clock of a Go program is set, and time.Since of what it has read before counts on.
 func TestOverlay(t *testing.T) {
 	t.Parallel()
 	goroot, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
-	must(t, err)
+	testenv.Must(t, err)
 	overlay, err := clock.Overlay(strings.TrimSpace(string(goroot)), t.TempDir())
-	must(t, err)
+	testenv.Must(t, err)
 	file, program := newFile(t), filepath.Join(t.TempDir(), "teller")
 	build := exec.CommandContext(t.Context(), "go", "build", "-tags", clock.Tag, "-overlay", overlay, "-o", program, "./testdata/teller")
 	build.Env = append(os.Environ(), "GOFLAGS=", "CGO_ENABLED=0")
@@ -31,14 +32,14 @@ func TestOverlay(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), program)
 	cmd.Env = append(os.Environ(), file.Env())
 	in, err := cmd.StdinPipe()
-	must(t, err)
+	testenv.Must(t, err)
 	out, err := cmd.StdoutPipe()
-	must(t, err)
-	must(t, cmd.Start())
+	testenv.Must(t, err)
+	testenv.Must(t, cmd.Start())
 	for lines, i := bufio.NewScanner(out), 0; i < len(jumps); i++ {
 		file.Set(jumps[i])
 		_, err := fmt.Fprintln(in)
-		must(t, err)
+		testenv.Must(t, err)
 		var seconds int64
 		var monotonic bool
 		if !lines.Scan() {
@@ -52,6 +53,6 @@ func TestOverlay(t *testing.T) {
 			t.Error("what counts since the program's start was set, too")
 		}
 	}
-	must(t, in.Close())
-	must(t, cmd.Wait())
+	testenv.Must(t, in.Close())
+	testenv.Must(t, cmd.Wait())
 }

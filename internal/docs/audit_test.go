@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/unstale/unstale/internal/testenv"
 )
 
 // An auditor holds the parameters of testAudit: the program, the operators' account, Redis, and the
@@ -55,7 +56,7 @@ func testAudit(t *testing.T, a auditor) {
 		t.Errorf("audit list:\n%s", said)
 	}
 
-	forger := open(t, a.operator)
+	forger := testenv.OpenDB(t, a.operator)
 	for statement, number := range map[string]uint16{
 		"INSERT INTO cache_outbox_audit (claimed_by, action, arguments, row_count, account) VALUES ('', 'pause', '{}', 0, 'root@localhost')": 1143,
 		"INSERT INTO cache_outbox_audit (claimed_by, action, arguments, row_count, at) VALUES ('', 'pause', '{}', 0, '2020-01-01')":          1143,
@@ -71,7 +72,7 @@ func testAudit(t *testing.T, a auditor) {
 		}
 	}
 	// The session variables change neither the time nor the ID, and leave other records alone.
-	run(t, open(t, a.operator), "SET timestamp = 1000000000, insert_id = 18446744073709551614, time_zone = '-11:00', sql_mode = ''",
+	run(t, testenv.OpenDB(t, a.operator), "SET timestamp = 1000000000, insert_id = 18446744073709551614, time_zone = '-11:00', sql_mode = ''",
 		"INSERT INTO cache_outbox_audit (claimed_by, action, arguments, row_count) VALUES ('', 'forged', '{}', 0)")
 	want(t, a.shop, "SELECT ABS(TIMESTAMPDIFF(SECOND, at, SYSDATE())) < 600 AND id < 18446744073709551614 FROM cache_outbox_audit WHERE action = 'forged'", "1")
 	call(t, a.program, a.operator, "pause", "--until-resumed")

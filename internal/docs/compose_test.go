@@ -184,7 +184,7 @@ func testComposeShop(t *testing.T, place, program string) {
 	if err := client.Do(t.Context(), words(set[1])...).Err(); err != nil {
 		t.Fatal(err)
 	}
-	shop := open(t, dsn(t, db.DSN, "shop", "shop"))
+	shop := testenv.OpenDB(t, dsn(t, db.DSN, "shop", "shop"))
 	run(t, shop, insert[1])
 	cmd := exec.CommandContext(t.Context(), program, "run", "--once", "--map", filepath.Join(place, "mapping.yaml"))
 	cmd.Env = testenv.Environ("APP_ENV=dev", "MYSQL_DSN="+db.DSN, "REDIS_URL="+cache.URL)

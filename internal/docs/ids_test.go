@@ -31,11 +31,11 @@ var inserts = map[string]string{
 // docs/operations.md repair them, and the triggers on that page prevent a repetition.
 func testIDs(t *testing.T, program string) {
 	server, cache := testenv.OwnMySQL(t), testenv.OwnRedis(t)
-	run(t, open(t, server.DSN("")), "CREATE DATABASE shop", "CREATE TABLE shop.product_categories (product_id INT, category_id INT)",
+	run(t, testenv.OpenDB(t, server.DSN("")), "CREATE DATABASE shop", "CREATE TABLE shop.product_categories (product_id INT, category_id INT)",
 		"CREATE TABLE shop.products (id INT PRIMARY KEY, name TEXT)", "INSERT INTO shop.products VALUES (1, '')")
 	dsn := server.TCPDSN("shop")
 	call(t, program, dsn, "migrate", "up")
-	db := open(t, dsn)
+	db := testenv.OpenDB(t, dsn)
 	worker := start(t, program, dsn, "redis://"+cache.Addr())
 	says := func(wanted int, text string, args ...string) {
 		t.Helper()

@@ -17,7 +17,7 @@ import (
 // another version are cases of cmd/unstale.)
 func testRefusals(t *testing.T, program string) {
 	server := testenv.OwnMySQL(t, "--innodb-autoinc-lock-mode=0", "--log-bin=log", "--server-id=1", "--binlog-format=STATEMENT")
-	admin := open(t, server.DSN(""))
+	admin := testenv.OpenDB(t, server.DSN(""))
 	run(t, admin, "CREATE DATABASE shop", "CREATE USER 'unstale'@'%' IDENTIFIED BY 'right'", "GRANT ALL ON shop.* TO 'unstale'@'%'")
 	as := func(password string) string { return dsn(t, server.TCPDSN("shop"), "unstale", password) }
 	call(t, program, as("right"), "migrate", "up")

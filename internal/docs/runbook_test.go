@@ -25,7 +25,7 @@ func testRunbook(t *testing.T, place, program string) {
 	if env.Flavor == servers.KindMariaDB {
 		granted = "BINLOG MONITOR"
 	}
-	auditSQL := open(t, runbookAccount(t, env, onlyBlock(t, "docs/doctor.md", "sql", granted)))
+	auditSQL := testenv.OpenDB(t, runbookAccount(t, env, onlyBlock(t, "docs/doctor.md", "sql", granted)))
 	admin := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer admin.Close()
 	if err := admin.Do(t.Context(), words(onlyBlock(t, "docs/doctor.md", "redis", "ACL SETUSER unstale_audit").text)...).Err(); err != nil {

@@ -53,7 +53,7 @@ func testWorker(t *testing.T, program string) {
 	client := redis.NewClient(&redis.Options{Addr: cache.Addr()})
 	defer client.Close()
 
-	admin := open(t, server.DSN(""))
+	admin := testenv.OpenDB(t, server.DSN(""))
 	run(t, admin, "CREATE DATABASE shop", "CREATE TABLE shop.product_categories (product_id INT, category_id INT)",
 		"INSERT INTO shop.product_categories VALUES (42, 7)", "CREATE USER 'shop'@'%' IDENTIFIED BY 'change me 5'")
 	run(t, admin, statements(onlyBlock(t, accountsPage, "sql", "CREATE USER 'unstale_migrate'"))...)
@@ -67,7 +67,7 @@ func testWorker(t *testing.T, program string) {
 	run(t, admin, statements(onlyBlock(t, accountsPage, "sql", "REVOKE INSERT"))...)
 
 	const four = "(SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4) AS "
-	run(t, open(t, server.DSN("shop")), "INSERT INTO cache_outbox_journal (worker, row_count, map_version, hashes, body) SELECT 'old', 0, '', '', '' FROM "+
+	run(t, testenv.OpenDB(t, server.DSN("shop")), "INSERT INTO cache_outbox_journal (worker, row_count, map_version, hashes, body) SELECT 'old', 0, '', '', '' FROM "+
 		four+"a, "+four+"b, "+four+"c, "+four+"d, "+four+"e, "+four+"f") // as many as a block has
 	w := start(t, program, as("unstale", "change me 2"), "redis://unstale:change-me-3@"+cache.Addr()+"/0")
 	w.until("it waits for its Redis account", func() bool { return w.log.has("outage: ") })
@@ -83,13 +83,13 @@ func testWorker(t *testing.T, program string) {
 		t.Fatal(err)
 	}
 	w.until("it works", func() bool { return w.get("/readyz") == "200 {\"ok\":true}\n" })
-	shop := open(t, server.DSN("shop"))
+	shop := testenv.OpenDB(t, server.DSN("shop"))
 	// this account predates the table
 	run(t, admin, "REVOKE INSERT ON shop.cache_outbox_workers FROM 'unstale'@'%'")
 	w.until("it says that it cannot note what it is at, and works", func() bool {
 		return w.log.has("GRANT SELECT, INSERT, DELETE ON cache_outbox_workers") && w.get("/readyz") == "200 {\"ok\":true}\n"
 	})
-	testInvalidation(t, w, shop, open(t, as("shop", "change me 5")), client)
+	testInvalidation(t, w, shop, testenv.OpenDB(t, as("shop", "change me 5")), client)
 	want(t, shop, "SELECT SUM(rows_settled) > 0 FROM cache_outbox_minutes", "1")
 	testMetrics(t, w.get("/metrics"))
 	w.until("the journal is summarised", func() bool {
@@ -222,16 +222,6 @@ func dsn(t *testing.T, base, user, password string) string {
 	}
 	c.User, c.Passwd = user, password
 	return c.FormatDSN()
-}
-
-func open(t *testing.T, dsn string) *sql.DB {
-	t.Helper()
-	db, err := sql.Open("mysql", dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	return db
 }
 
 // value returns the single value that a query returns, or "" for none.

@@ -13,7 +13,8 @@ import (
 // accountsPage has the privileges of a worker's accounts.
 const accountsPage = "../../docs/accounts.md"
 
-// workerRules returns the rules of a worker with a map, by default the ward's, and with every flag.
+// workerRules returns the rules of a worker with a map, by default the testbed's, and with every
+// flag.
 func workerRules(t testing.TB, mapText ...string) string {
 	t.Helper()
 	m, err := invalidation.Parse("mapping.yaml", []byte(append(mapText, everything)[0]), shippedEnv)

@@ -159,7 +159,7 @@ func captureSessions(ctx context.Context, e *Inputs, on *session.Sessions, chang
 		}
 	}
 	for _, risk := range risks {
-		f, err := risk.look(ctx, on, sessions, worker)
+		f, err := risk.findings(ctx, on, sessions, worker)
 		if err != nil {
 			return all, err
 		}
@@ -176,8 +176,8 @@ func captureSessions(ctx context.Context, e *Inputs, on *session.Sessions, chang
 	return all, err
 }
 
-// look returns a finding if the default or a session has the setting.
-func (r sessionRisk) look(ctx context.Context, on *session.Sessions, sessions []row, worker string) ([]Finding, error) {
+// findings returns a finding if the default or a session has the setting.
+func (r sessionRisk) findings(ctx context.Context, on *session.Sessions, sessions []row, worker string) ([]Finding, error) {
 	var evidence []string
 	for _, name := range r.global {
 		value, err := on.Variable(ctx, name)

@@ -17,7 +17,7 @@ import (
 
 // wantUnknown checks that the part that a check left out is reported as unknown, with the
 // observation.
-func (w *ward) wantUnknown(check, says string) {
+func (w *testbed) wantUnknown(check, says string) {
 	w.t.Helper()
 	all := w.examine(check)
 	if f := find(all, check, says); f == nil || f.Severity != doctor.Unknown || f.Evidence == "" {
@@ -26,16 +26,16 @@ func (w *ward) wantUnknown(check, says string) {
 }
 
 // testCuts exceeds the limits of checks: the rest is unknown, and never ok.
-func testCuts(w *ward) {
+func testCuts(w *testbed) {
 	w.t.Helper()
-	for _, test := range []func(*ward){cutNames, cutTransactions, cutAudit, cutSlowLog, cutInfo, cutDatabases, cutLookups, seenSources, seenDelays, newerSchema} {
+	for _, test := range []func(*testbed){cutNames, cutTransactions, cutAudit, cutSlowLog, cutInfo, cutDatabases, cutLookups, seenSources, seenDelays, newerSchema} {
 		test(w)
 	}
 	w.useMap(everything)
 }
 
 // newerSchema: the schema of a later release first lets this binary run, and then does not.
-func newerSchema(w *ward) {
+func newerSchema(w *testbed) {
 	const finding = "has version 99, which is newer than this binary's"
 	w.sql("INSERT INTO shop."+schema.Table+" (version_id, is_applied) VALUES (99, 1)", outlastCache)
 	if all := w.examine("schema"); len(all) != 1 || all[0].Severity != doctor.OK || !strings.Contains(all[0].Title, finding) {
@@ -49,7 +49,7 @@ func newerSchema(w *ward) {
 }
 
 // cutNames: a map has one name more than are tried.
-func cutNames(w *ward) {
+func cutNames(w *testbed) {
 	var keys []string
 	for i := range 501 {
 		keys = append(keys, fmt.Sprintf(`"zahraah:%d:{id}"`, i))
@@ -61,7 +61,7 @@ func cutNames(w *ward) {
 
 // cutTransactions: more transactions are open than are examined, first without any work, then one
 // that has locked the outbox alone.
-func cutTransactions(w *ward) {
+func cutTransactions(w *testbed) {
 	t := w.t
 	var conns []*sql.Conn
 	for range 101 {
@@ -100,12 +100,12 @@ func cutTransactions(w *ward) {
 }
 
 // cutAudit: the account of the audit connects elsewhere, or the server does not count.
-func cutAudit(w *ward) {
-	right := w.exam.AuditMySQL
-	w.exam.AuditMySQL = w.mysql(audit, "information_schema")
+func cutAudit(w *testbed) {
+	right := w.inputs.AuditMySQL
+	w.inputs.AuditMySQL = w.mysql(audit, "information_schema")
 	w.wantUnknown("transactions", "has no outbox")
 	w.wantUnknown("purge", "has no outbox")
-	w.exam.AuditMySQL = right
+	w.inputs.AuditMySQL = right
 	if w.db.Flavor == servers.KindMySQL {
 		w.sql("SET GLOBAL innodb_monitor_disable = 'trx_rseg_history_len'")
 		w.wantUnknown("purge", "trx_rseg_history_len is off")
@@ -114,7 +114,7 @@ func cutAudit(w *ward) {
 }
 
 // cutSlowLog: more commands were slow than are checked, or none are logged.
-func cutSlowLog(w *ward) {
+func cutSlowLog(w *testbed) {
 	w.do("config set slowlog-log-slower-than 0")
 	for range 130 {
 		w.do("ping")
@@ -128,7 +128,7 @@ func cutSlowLog(w *ward) {
 }
 
 // cutInfo: a Redis that hides some of INFO is not reported as well.
-func cutInfo(w *ward) {
+func cutInfo(w *testbed) {
 	whole := w.admin.Info(w.t.Context(), "server", "memory", "stats").Val()
 	if all := doctor.MemoryOf(whole); len(all) != 1 || all[0].Severity != doctor.OK {
 		w.t.Errorf("of the whole: %+v", all)
@@ -142,17 +142,17 @@ func cutInfo(w *ward) {
 }
 
 // cutDatabases: more databases have an outbox than are named.
-func cutDatabases(w *ward) {
+func cutDatabases(w *testbed) {
 	w.sql("GRANT SELECT ON `shop\\_%`.* TO 'unstale'@'%'", "CREATE DATABASE shop_0")
 	for i := 1; i <= 6; i++ {
 		w.sql(fmt.Sprintf("CREATE DATABASE shop_%d", i), fmt.Sprintf("CREATE TABLE shop_%d.cache_outbox_version (id INT)", i))
 	}
-	right := w.exam.MySQL
-	w.exam.MySQL = w.mysql(worker, "shop_0")
+	right := w.inputs.MySQL
+	w.inputs.MySQL = w.mysql(worker, "shop_0")
 	if all := w.examine("schema"); find(all, "schema", "shop_4, and in more") == nil {
 		w.t.Errorf("%+v", all)
 	}
-	w.exam.MySQL = right
+	w.inputs.MySQL = right
 	w.sql("REVOKE SELECT ON `shop\\_%`.* FROM 'unstale'@'%'")
 	for i := range 7 {
 		w.sql(fmt.Sprintf("DROP DATABASE shop_%d", i))
@@ -160,7 +160,7 @@ func cutDatabases(w *ward) {
 }
 
 // cutLookups: lookups that the check did not reach are unknown, not faulty.
-func cutLookups(w *ward) {
+func cutLookups(w *testbed) {
 	t := w.t
 	const n = 20 // each may wait for two seconds
 	m := "version: 1\nparams:\n"
@@ -181,10 +181,10 @@ func cutLookups(w *ward) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	exam := w.exam
-	exam.MySQL = w.store(session.Config{MySQL: w.dsn(worker, "shop"), Worker: "doctor", LookupTimeout: 2 * time.Second})
+	inputs := w.inputs
+	inputs.MySQL = w.store(session.Config{MySQL: w.dsn(worker, "shop"), Worker: "doctor", LookupTimeout: 2 * time.Second})
 	told := make(chan []doctor.Finding)
-	go func() { told <- doctor.Examine(ctx, &exam, "lookups") }()
+	go func() { told <- doctor.Examine(ctx, &inputs, "lookups") }()
 	testenv.Eventually(t, "a lookup to wait", func() bool {
 		waiting := 0
 		err := w.db.DB.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.processlist WHERE state LIKE 'Waiting for table metadata lock%'").Scan(&waiting)
@@ -202,7 +202,7 @@ func cutLookups(w *ward) {
 }
 
 // seenSources: both sources of a replica are examined.
-func seenSources(w *ward) {
+func seenSources(w *testbed) {
 	second, drop := "CHANGE REPLICATION SOURCE TO SOURCE_HOST = '127.0.0.1', SOURCE_PORT = 2, SOURCE_USER = 'nobody' FOR CHANNEL 'second'", "RESET REPLICA ALL FOR CHANNEL 'second'"
 	if w.db.Flavor == servers.KindMariaDB {
 		second, drop = "CHANGE MASTER 'second' TO MASTER_HOST = '127.0.0.1', MASTER_PORT = 2, MASTER_USER = 'nobody'", "RESET SLAVE 'second' ALL"
@@ -217,7 +217,7 @@ func seenSources(w *ward) {
 }
 
 // seenDelays: sweeps that no worker runs, and rows that fail repeatedly.
-func seenDelays(w *ward) {
+func seenDelays(w *testbed) {
 	w.sql("INSERT INTO cache_outbox_sweeps (kind, name, requested_at) VALUES ('pattern', 'a:*', UTC_TIMESTAMP(6) - INTERVAL 5 MINUTE)",
 		"INSERT INTO cache_outbox_delayed (entity, entity_id, created_at, due_at, reason, error) VALUES ('product', '1', UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL 1 HOUR, 'redis_refused', 'WRONGTYPE')")
 	all := w.examine("queue")
@@ -233,7 +233,7 @@ func seenDelays(w *ward) {
 }
 
 // lonelyReplica makes the server a replica whose source is unreachable.
-func (w *ward) lonelyReplica() {
+func (w *testbed) lonelyReplica() {
 	if w.db.Flavor == servers.KindMariaDB {
 		w.sql("CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = 1, MASTER_USER = 'nobody'")
 		return
@@ -241,7 +241,7 @@ func (w *ward) lonelyReplica() {
 	w.sql("CHANGE REPLICATION SOURCE TO SOURCE_HOST = '127.0.0.1', SOURCE_PORT = 1, SOURCE_USER = 'nobody'")
 }
 
-func (w *ward) resetReplica() {
+func (w *testbed) resetReplica() {
 	if w.db.Flavor == servers.KindMariaDB {
 		w.sql("RESET SLAVE ALL")
 		return

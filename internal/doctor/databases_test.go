@@ -11,13 +11,13 @@ import (
 
 // A served is a database as workers publish it.
 type served struct {
-	source, server string // source "": the ID of the exam's outbox
+	source, server string // source "": the ID of the inputs' outbox
 	lastBatch      uint64
 }
 
-// serve publishes the exam's database, which is well, and then others, as workers do.
-func serve(others ...served) func(*ward) {
-	return func(w *ward) {
+// serve publishes the inputs' database, which is well, and then others, as workers do.
+func serve(others ...served) func(*testbed) {
+	return func(w *testbed) {
 		w.t.Helper()
 		w.publish(served{"", "own", 7})
 		if all := w.examine("databases"); len(all) != 1 || all[0].Severity != doctor.OK {
@@ -29,7 +29,7 @@ func serve(others ...served) func(*ward) {
 	}
 }
 
-func (w *ward) publish(s served) {
+func (w *testbed) publish(s served) {
 	w.t.Helper()
 	if s.source == "" {
 		s.source = w.source()
@@ -42,14 +42,14 @@ func (w *ward) publish(s served) {
 		return lost, store.Mark{ID: s.lastBatch}, nil
 	}
 	// A worker that publishes the database again is known.
-	if _, _, err := status.PostDatabase(w.t.Context(), w.exam.Redis.StatusHashes, d, d.Field(), lost); err != nil {
+	if _, _, err := status.PostDatabase(w.t.Context(), w.inputs.Redis.StatusHashes, d, d.Field(), lost); err != nil {
 		w.t.Fatal(err)
 	}
 }
 
-func (w *ward) source() string {
+func (w *testbed) source() string {
 	w.t.Helper()
-	source, err := w.exam.MySQL.Source(w.t.Context())
+	source, err := w.inputs.MySQL.Source(w.t.Context())
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -57,4 +57,4 @@ func (w *ward) source() string {
 }
 
 // stopServing removes all records, as if their workers had stopped.
-func (w *ward) stopServing() { w.do("del " + string(keyspace.SourcesHash)) }
+func (w *testbed) stopServing() { w.do("del " + string(keyspace.SourcesHash)) }

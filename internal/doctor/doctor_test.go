@@ -9,7 +9,7 @@ import (
 // testHealthy: in a healthy installation nothing is worse than info, except checks that are unknown
 // until a worker runs. Without the accounts of the audit, and without anything, other checks are unknown and
 // never ok.
-func testHealthy(w *ward) {
+func testHealthy(w *testbed) {
 	t := w.t
 	t.Helper()
 	unknown := map[bool][]string{}
@@ -32,7 +32,7 @@ func testHealthy(w *ward) {
 	if got, want := strings.Join(unknown[false], " "), "redis-excess redis-publishers queue running-map beacon databases mysql-inserts purge transactions mysql-replication redis-memory redis-persistence redis-slowlog redis-replication redis-state state"; got != want {
 		t.Errorf("without the audit %s is unknown, wanted %s", got, want)
 	}
-	w.exam.AuditMySQL, w.exam.AuditRedis = nil, nil
+	w.inputs.AuditMySQL, w.inputs.AuditRedis = nil, nil
 	for _, f := range doctor.Examine(t.Context(), &doctor.Inputs{}) {
 		if f.Severity != doctor.Unknown {
 			t.Errorf("of nothing: %+v", f)

@@ -35,12 +35,12 @@ func TestDrill(t *testing.T) {
 			t.Errorf("%s: found before it is there: %+v", f.name, before)
 		}
 		f.plant(w)
-		mysql, redis := w.exam.AuditMySQL, w.exam.AuditRedis
+		mysql, redis := w.inputs.AuditMySQL, w.inputs.AuditRedis
 		if f.account != "audit" {
-			w.exam.AuditMySQL, w.exam.AuditRedis = nil, nil
+			w.inputs.AuditMySQL, w.inputs.AuditRedis = nil, nil
 		}
 		got := find(w.examine(f.check), f.check, f.says)
-		w.exam.AuditMySQL, w.exam.AuditRedis = mysql, redis
+		w.inputs.AuditMySQL, w.inputs.AuditRedis = mysql, redis
 		if got == nil {
 			t.Fatalf("%s: not found: %+v", f.name, w.examine(f.check))
 		}

@@ -14,14 +14,14 @@ import (
 
 // testExcess gives the worker's accounts privileges that no worker needs, one by one: each is
 // reported, and none with the accounts of the page.
-func testExcess(w *ward) {
+func testExcess(w *testbed) {
 	w.t.Helper()
 	excessInRedis(w)
 	excessInMySQL(w)
 }
 
 // wantExcess checks that a check warns of all excess privileges.
-func (w *ward) wantExcess(check string, all ...string) {
+func (w *testbed) wantExcess(check string, all ...string) {
 	w.t.Helper()
 	found := w.examine(check)
 	var told []string
@@ -39,10 +39,10 @@ func (w *ward) wantExcess(check string, all ...string) {
 
 // testElsewhere points the audit to another Redis, and to a replica. The findings about them are
 // not well.
-func testElsewhere(w *ward) {
+func testElsewhere(w *testbed) {
 	t := w.t
 	t.Helper()
-	right := w.exam.AuditRedis
+	right := w.inputs.AuditRedis
 	other := testenv.OwnRedis(t)
 	admin := redis.NewClient(&redis.Options{Addr: other.Addr()})
 	defer admin.Close()
@@ -57,7 +57,7 @@ func testElsewhere(w *ward) {
 		}
 	}
 	do("acl setuser " + audit + " " + auditRules)
-	w.exam.AuditRedis = w.keysAt(other.Addr(), audit, 3).Nodes // another database than the worker's
+	w.inputs.AuditRedis = w.keysAt(other.Addr(), audit, 3).Nodes // another database than the worker's
 	check := func(says string, severity doctor.Severity) {
 		t.Helper()
 		if f := find(w.examine("reach"), "reach", says); f == nil || f.Severity != severity {
@@ -78,22 +78,22 @@ func testElsewhere(w *ward) {
 	if err := other.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	w.exam.AuditRedis = w.keys(audit, 3).Nodes
+	w.inputs.AuditRedis = w.keys(audit, 3).Nodes
 	if all := w.examine("reach", "redis-persistence"); doctor.Worst(all).AtLeast(doctor.Unknown) {
 		t.Errorf("the workers' server is taken for another: %+v", all)
 	}
-	w.exam.AuditRedis = right
+	w.inputs.AuditRedis = right
 	w.acl(audit, "-get")
 	w.wantUnknown("reach", "look for a mark")
 	w.acl(audit, "+get")
 	// Of the keys that doctor stores, those of permission trials live for a second; a mark is
-	// deleted at the end of the exam.
+	// deleted at the end of the examination.
 	if left, err := w.admin.Keys(t.Context(), keyspace.OwnPrefixes[0]+"doctor:*").Result(); err != nil || len(left) > 0 {
 		t.Errorf("marks are left: %q, %v", left, err)
 	}
 }
 
-func excessInRedis(w *ward) {
+func excessInRedis(w *testbed) {
 	give := func(rules string) { w.acl(worker, "reset "+workerRules(w.t)+" "+rules) }
 	for _, commands := range []string{
 		"migrate restore sort sync psync module|load failover cluster|info bgsave bgrewriteaof latency|reset info role config|set debug",
@@ -116,11 +116,11 @@ func excessInRedis(w *ward) {
 	w.acl(audit, "-command")
 	w.wantUnknown("redis-excess", "+command")
 	w.acl(audit, "+command +acl|getuser")
-	m := w.exam.Map
-	w.exam.Map = nil
+	m := w.inputs.Map
+	w.inputs.Map = nil
 	w.wantUnknown("redis-excess", "give --map")
 	w.wantUnknown("mysql-excess", "without a map: SELECT on `shop`.`product_categories`")
-	w.exam.Map = m
+	w.inputs.Map = m
 	for _, check := range []string{"redis-excess", "mysql-excess"} {
 		if all := w.examine(check); len(all) != 1 || all[0].Severity != doctor.OK {
 			w.t.Errorf("with the rules of unstale acl: %+v", all)
@@ -137,11 +137,11 @@ func excessInRedis(w *ward) {
 			w.t.Errorf("the shipped map with the rules of unstale acl: %+v", f)
 		}
 	}
-	w.exam.Map = m
+	w.inputs.Map = m
 	give("")
 }
 
-func excessInMySQL(w *ward) {
+func excessInMySQL(w *testbed) {
 	mysql := w.db.Flavor == servers.KindMySQL
 	w.sql("CREATE FUNCTION f() RETURNS INT DETERMINISTIC RETURN 1", "CREATE ROLE idle", "GRANT DROP ON shop.cache_outbox_summaries TO idle")
 	var given, told []string
@@ -163,7 +163,7 @@ func excessInMySQL(w *ward) {
 		w.sql("GRANT " + g + " TO 'unstale'@'%'")
 	}
 	w.sql("GRANT SELECT ON shop.cache_outbox_version TO 'unstale'@'%' WITH GRANT OPTION", "GRANT idle TO 'unstale'@'%'")
-	w.exam.MySQL = w.mysql(worker, "shop")
+	w.inputs.MySQL = w.mysql(worker, "shop")
 	w.wantExcess("mysql-excess", append(told, "GRANT OPTION on `shop`.`cache_outbox_version`")...)
 	w.wantUnknown("mysql-excess", "`idle`")
 	active := "SET DEFAULT ROLE idle TO 'unstale'@'%'"
@@ -171,7 +171,7 @@ func excessInMySQL(w *ward) {
 		active = "SET DEFAULT ROLE idle FOR 'unstale'@'%'"
 	}
 	w.sql(active)
-	w.exam.MySQL = w.mysql(worker, "shop")
+	w.inputs.MySQL = w.mysql(worker, "shop")
 	w.wantExcess("mysql-excess", "DROP on `shop`.`cache_outbox_summaries`")
 	well := func(when string) {
 		w.t.Helper()
@@ -191,22 +191,22 @@ func excessInMySQL(w *ward) {
 		w.sql("GRANT " + strings.Join(rights.Rights, ", ") + " ON shop." + rights.Table + " TO 'unstale'@'%'")
 	}
 	w.sql("GRANT SELECT ON shop.product_categories TO 'unstale'@'%'")
-	w.exam.MySQL = w.mysql(worker, "shop")
-	m := w.exam.Map
+	w.inputs.MySQL = w.mysql(worker, "shop")
+	m := w.inputs.Map
 	w.sql("CREATE SQL SECURITY INVOKER VIEW listed AS SELECT product_id, category_id FROM product_categories")
 	w.useMap(strings.Replace(everything, "FROM product_categories", "FROM listed", 1))
 	w.sql("GRANT SELECT ON shop.listed TO 'unstale'@'%'")
 	w.wantUnknown("mysql-excess", "lookups name listed, which may need it: SELECT on `shop`.`product_categories`")
 	well("of a view that reads with the rights of who asks")
-	w.exam.Map = m
+	w.inputs.Map = m
 	w.sql("DROP VIEW listed")
 }
 
 // useAccountOfCure examines an account that may do more than a worker, creates the account of the
 // check's own fix, and uses it. The fix takes nothing from the first account.
-func (w *ward) useAccountOfCure(user string) {
+func (w *testbed) useAccountOfCure(user string) {
 	w.t.Helper()
-	w.exam.MySQL = w.mysql(user, "shop")
+	w.inputs.MySQL = w.mysql(user, "shop")
 	f := find(w.examine("mysql-excess"), "mysql-excess", "may do more")
 	if f == nil || strings.Contains(f.Cure, "REVOKE") {
 		w.t.Fatalf("%+v", f)
@@ -217,5 +217,5 @@ func (w *ward) useAccountOfCure(user string) {
 			w.sql(strings.Replace(statement, "change me", "secret", 1))
 		}
 	}
-	w.exam.MySQL = w.mysql("unstale_worker", "shop")
+	w.inputs.MySQL = w.mysql("unstale_worker", "shop")
 }

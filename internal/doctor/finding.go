@@ -36,7 +36,7 @@ type Finding struct {
 	Cure string `json:"cure,omitempty"`
 }
 
-// ok, found and unseen create a finding. Examine sets its Check.
+// ok, found and unknown create a finding. Examine sets its Check.
 func ok(format string, args ...any) Finding {
 	return Finding{Severity: OK, Title: fmt.Sprintf(format, args...)}
 }

@@ -9,11 +9,11 @@ import (
 
 // testFloatIDs plants IDs in the journal that a driver wrote as floats: of an entity with the type
 // int, of one with integers too, and of one whose IDs are text.
-func testFloatIDs(w *ward) {
+func testFloatIDs(w *testbed) {
 	w.t.Helper()
-	m := w.exam.Map
+	m := w.inputs.Map
 	defer func() {
-		w.exam.Map = m
+		w.inputs.Map = m
 		w.sql("DELETE FROM shop.cache_outbox_journal")
 	}()
 	w.useMap(everything + "types: {product_id: int}\n")

@@ -16,7 +16,7 @@ import (
 
 // testHitRatio: the misses of a client are a warning. Those of spot checks are not, nor are those of
 // a reader of package cache, since Redis counts five for one.
-func testHitRatio(w *ward) {
+func testHitRatio(w *testbed) {
 	t := w.t
 	t.Helper()
 	const title, misses = "the hit ratio is low", 10_000

@@ -40,15 +40,15 @@ entities:
     hold: 1s
 `
 
-// A ward has private servers, with the accounts of a worker and of an audit, which have all
+// A testbed has private servers, with the accounts of a worker and of an audit, which have all
 // required privileges.
-type ward struct {
-	t     testing.TB
-	db    *testenv.Database // by an administrator
-	redis *servers.Redis
-	state *servers.Redis // of sessions, limits and locks; nil: none
-	admin *redis.Client
-	exam  doctor.Inputs
+type testbed struct {
+	t      testing.TB
+	db     *testenv.Database // by an administrator
+	redis  *servers.Redis
+	state  *servers.Redis // of sessions, limits and locks; nil: none
+	admin  *redis.Client
+	inputs doctor.Inputs
 
 	tx       *sql.Tx           // of a fault
 	held     []*sql.Conn       // of a fault
@@ -64,9 +64,9 @@ const worker, audit = "unstale", "unstale_audit"
 // noPublish are ACL rules of the administrator of Redis, who is not a worker.
 const noPublish = "-publish -spublish"
 
-func newWard(t testing.TB, redisArgs ...string) *ward {
+func newWard(t testing.TB, redisArgs ...string) *testbed {
 	t.Helper()
-	w := &ward{t: t, db: testenv.OwnDatabase(t, "--log-bin=changes"), redis: testenv.OwnRedis(t, append([]string{"--enable-debug-command", "local", "--repl-diskless-sync-delay", "0", "--slowlog-log-slower-than", "10000000", "--maxmemory", "200mb", "--maxmemory-policy", "allkeys-lru"}, redisArgs...)...)}
+	w := &testbed{t: t, db: testenv.OwnDatabase(t, "--log-bin=changes"), redis: testenv.OwnRedis(t, append([]string{"--enable-debug-command", "local", "--repl-diskless-sync-delay", "0", "--slowlog-log-slower-than", "10000000", "--maxmemory", "200mb", "--maxmemory-policy", "allkeys-lru"}, redisArgs...)...)}
 	schematest.Up(t, w.db.DB)
 	w.sql("CREATE TABLE product_categories (product_id INT, category_id INT)", "INSERT INTO product_categories VALUES (1, 7), (1, 9), (2, 8)", "CREATE TABLE products (id INT PRIMARY KEY, name TEXT)")
 	for _, user := range []string{worker, audit} {
@@ -89,14 +89,14 @@ func newWard(t testing.TB, redisArgs ...string) *ward {
 	w.acl(worker, "reset "+workerRules(t))
 	w.acl("default", noPublish)
 	w.acl(audit, "reset on >secret -@all +ping +select +info +config|get +slowlog|get +acl|dryrun +acl|getuser +acl|users +command +get %R~unstale:beacon:*")
-	w.exam = doctor.Inputs{StateDB: -1, Wake: "cache:outbox:wake", RedisUser: worker, LongTransaction: 0}
-	w.exam.MySQL, w.exam.Redis = w.mysql(worker, "shop"), w.keys(worker, 0)
+	w.inputs = doctor.Inputs{StateDB: -1, Wake: "cache:outbox:wake", RedisUser: worker, LongTransaction: 0}
+	w.inputs.MySQL, w.inputs.Redis = w.mysql(worker, "shop"), w.keys(worker, 0)
 	w.useMap(everything)
 	return w
 }
 
 // sql runs statements as an administrator.
-func (w *ward) sql(statements ...string) {
+func (w *testbed) sql(statements ...string) {
 	w.t.Helper()
 	for _, s := range statements {
 		if _, err := w.db.DB.ExecContext(w.t.Context(), s); err != nil {
@@ -106,13 +106,13 @@ func (w *ward) sql(statements ...string) {
 }
 
 // acl changes an account of Redis.
-func (w *ward) acl(user, rules string) {
+func (w *testbed) acl(user, rules string) {
 	w.t.Helper()
 	w.do("acl setuser " + user + " " + rules)
 }
 
 // do runs a command of Redis as an administrator.
-func (w *ward) do(command string) {
+func (w *testbed) do(command string) {
 	w.t.Helper()
 	var args []any
 	for _, word := range strings.Fields(command) {
@@ -123,12 +123,12 @@ func (w *ward) do(command string) {
 	}
 }
 
-func (w *ward) mysql(user, database string) *session.Sessions {
+func (w *testbed) mysql(user, database string) *session.Sessions {
 	w.t.Helper()
 	return w.store(session.Config{MySQL: w.dsn(user, database), Worker: "doctor"})
 }
 
-func (w *ward) dsn(user, database string) *mysql.Config {
+func (w *testbed) dsn(user, database string) *mysql.Config {
 	w.t.Helper()
 	c, err := mysql.ParseDSN(w.db.DSN)
 	if err != nil {
@@ -138,7 +138,7 @@ func (w *ward) dsn(user, database string) *mysql.Config {
 	return c
 }
 
-func (w *ward) store(c session.Config) *session.Sessions {
+func (w *testbed) store(c session.Config) *session.Sessions {
 	w.t.Helper()
 	s, err := session.Open(c)
 	if err != nil {
@@ -148,12 +148,12 @@ func (w *ward) store(c session.Config) *session.Sessions {
 	return s
 }
 
-func (w *ward) keys(user string, db int) *keyspace.Keyspace {
+func (w *testbed) keys(user string, db int) *keyspace.Keyspace {
 	w.t.Helper()
 	return w.keysAt(w.redis.Addr(), user, db)
 }
 
-func (w *ward) keysAt(addr, user string, db int) *keyspace.Keyspace {
+func (w *testbed) keysAt(addr, user string, db int) *keyspace.Keyspace {
 	w.t.Helper()
 	options, err := redisurl.Parse(fmt.Sprintf("redis://%s:secret@%s/%d", user, addr, db), false)
 	if err != nil {
@@ -175,28 +175,28 @@ func shippedEnv(name string) (string, bool) {
 	return "", false
 }
 
-func (w *ward) useMap(src string) {
+func (w *testbed) useMap(src string) {
 	w.t.Helper()
-	w.exam.Map, w.exam.MapError = invalidation.Parse("map.yaml", []byte(src), shippedEnv)
+	w.inputs.Map, w.inputs.MapError = invalidation.Parse("map.yaml", []byte(src), shippedEnv)
 }
 
-// withAudit gives the exam the accounts of the audit.
-func (w *ward) withAudit() *ward {
-	w.exam.AuditMySQL, w.exam.AuditRedis = w.mysql(audit, "shop"), w.keys(audit, 0).Nodes
+// withAudit gives the inputs the accounts of the audit.
+func (w *testbed) withAudit() *testbed {
+	w.inputs.AuditMySQL, w.inputs.AuditRedis = w.mysql(audit, "shop"), w.keys(audit, 0).Nodes
 	return w
 }
 
-// withState gives the exam the Redis of sessions, limits and locks, by the account of
+// withState gives the inputs the Redis of sessions, limits and locks, by the account of
 // docs/doctor.md.
-func (w *ward) withState() {
+func (w *testbed) withState() {
 	w.t.Helper()
 	w.state = testenv.OwnRedis(w.t, "--appendonly", "yes", "--user", "unstale_state", "on", ">secret", "-@all", "+ping", "+select", "+info", "+scan", "+pubsub|numsub")
-	w.exam.State = w.keysAt(w.state.Addr(), "unstale_state", 0).Nodes
+	w.inputs.State = w.keysAt(w.state.Addr(), "unstale_state", 0).Nodes
 }
 
 // onState runs a command there as an administrator.
-func onState(command string) func(*ward) {
-	return func(w *ward) {
+func onState(command string) func(*testbed) {
+	return func(w *testbed) {
 		w.t.Helper()
 		admin := redis.NewClient(&redis.Options{Addr: w.state.Addr()})
 		defer admin.Close()
@@ -211,10 +211,10 @@ func onState(command string) func(*ward) {
 }
 
 // examine returns the findings of some checks, or of all.
-func (w *ward) examine(checks ...string) []doctor.Finding {
+func (w *testbed) examine(checks ...string) []doctor.Finding {
 	w.t.Helper()
-	exam := w.exam
-	return doctor.Examine(w.t.Context(), &exam, checks...)
+	inputs := w.inputs
+	return doctor.Examine(w.t.Context(), &inputs, checks...)
 }
 
 // find returns the finding of a check that contains text, unless all is well.

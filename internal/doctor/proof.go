@@ -140,7 +140,7 @@ func compare(ctx context.Context, snapshot *session.LookupSnapshot, l *invalidat
 	p := LookupProof{IDs: len(ids), Rows: len(alone)}
 	for _, id := range slices.Sorted(maps.Keys(both(a, b))) {
 		if !maps.Equal(a[id], b[id]) {
-			p.Differs = fmt.Sprintf("for %s it finds %s alone, and %s together with %d other IDs", id, list(a[id]), list(b[id]), len(ids)-1)
+			p.Differs = fmt.Sprintf("for %s it finds %s alone, and %s together with %d other IDs", id, shorten(a[id]), shorten(b[id]), len(ids)-1)
 			return p, nil
 		}
 	}
@@ -154,11 +154,11 @@ func compare(ctx context.Context, snapshot *session.LookupSnapshot, l *invalidat
 func byID(l *invalidation.Lookup, rows [][]string) map[string]map[string]bool {
 	all := map[string]map[string]bool{}
 	for _, row := range rows {
-		id := text(row[:len(l.By)])
+		id := quotedList(row[:len(l.By)])
 		if all[id] == nil {
 			all[id] = map[string]bool{}
 		}
-		all[id][text(row[len(l.By):])] = true
+		all[id][quotedList(row[len(l.By):])] = true
 	}
 	return all
 }
@@ -169,8 +169,8 @@ func both[M ~map[string]V, V any](a, b M) M {
 	return all
 }
 
-// text writes values so that different ones never look the same.
-func text(values []string) string {
+// quotedList writes values so that different ones never look the same.
+func quotedList(values []string) string {
 	quoted := make([]string, len(values))
 	for i, v := range values {
 		quoted[i] = fmt.Sprintf("%q", v)
@@ -181,7 +181,7 @@ func text(values []string) string {
 // mostShown is how many values of an ID are shown.
 const mostShown = 5
 
-func list(values map[string]bool) string {
+func shorten(values map[string]bool) string {
 	if len(values) == 0 {
 		return "nothing"
 	}

@@ -38,7 +38,7 @@ capture: {unstale_prove: {entity: thing, id: id}}
 // A proof is the state that its steps share.
 type proof struct {
 	inputs *Inputs
-	db     *sql.DB // of exam
+	db     *sql.DB // of inputs
 	redis  redis.UniversalClient
 	worker *worker.Worker
 	prefix string
@@ -82,8 +82,8 @@ func (p *proof) tables(ctx context.Context, like string) (list string, err error
 	return list, err
 }
 
-// close removes the tables and the keys, even if ctx has ended.
-func (p *proof) close(ctx context.Context) error {
+// cleanUp removes the tables and the keys, even if ctx has ended.
+func (p *proof) cleanUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	_, err := p.redis.Pipelined(ctx, func(pipe redis.Pipeliner) error {
@@ -106,7 +106,7 @@ func (p *proof) close(ctx context.Context) error {
 	return errors.Join(err, p.news.Close())
 }
 
-func (p *proof) set(ctx context.Context, ids ...string) (err error) {
+func (p *proof) writeOld(ctx context.Context, ids ...string) (err error) {
 	for _, id := range ids {
 		p.keys = append(p.keys, p.prefix+":"+id)
 		err = errors.Join(err, p.redis.Set(ctx, p.prefix+":"+id, "old", 10*time.Minute).Err())
@@ -222,7 +222,7 @@ func proveAll(ctx context.Context, config *mysql.Config, e *Inputs, options keys
 		f := &r.Findings[i]
 		f.Title, f.Evidence, f.Cure = hide(f.Title), distinct(hide(f.Evidence)), hide(f.Cure)
 	}
-	return r, errors.Join(ctx.Err(), p.close(ctx))
+	return r, errors.Join(ctx.Err(), p.cleanUp(ctx))
 }
 
 func (p *proof) try(ctx context.Context, s step) Finding {
@@ -360,7 +360,7 @@ func (p *proof) commits(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }()
-	if err := errors.Join(p.set(ctx, ids...), p.set(ctx, "early"), outbox.Enqueue(ctx, tx, things("early")...)); err != nil {
+	if err := errors.Join(p.writeOld(ctx, ids...), p.writeOld(ctx, "early"), outbox.Enqueue(ctx, tx, things("early")...)); err != nil {
 		return err
 	}
 	if err := errors.Join(p.commit(ctx, ids...), p.work(ctx), p.left(ctx, false, ids...), p.left(ctx, true, "early"), tx.Commit()); err != nil {
@@ -395,7 +395,7 @@ func (p *proof) scripts(ctx context.Context) error {
 
 func (p *proof) triggers(ctx context.Context) error {
 	c := &capture.Capturer{DB: p.inputs.MySQL.SchemaDB(), Captures: p.inputs.Map.Captures(), Notify: func(string) {}}
-	err := errors.Join(c.Apply(ctx, func(capture.Change) {}), p.set(ctx, "2"))
+	err := errors.Join(c.Apply(ctx, func(capture.Change) {}), p.writeOld(ctx, "2"))
 	if err == nil {
 		_, err = p.db.ExecContext(ctx, "DELETE FROM unstale_prove WHERE id = 2")
 	}

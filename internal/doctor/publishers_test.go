@@ -10,7 +10,7 @@ const publisher = "reset on >secret -@all +subscribe +publish"
 
 // letPublish creates users that may publish to readers, and users that may not. The check names
 // only the first, and with fewer permissions it is unknown.
-func (w *ward) letPublish() {
+func (w *testbed) letPublish() {
 	t := w.t
 	t.Helper()
 	w.wantNoPublisher()
@@ -37,7 +37,7 @@ func (w *ward) letPublish() {
 }
 
 // forbidPublishing runs the lines of the finding. A selector needs the other line of the page.
-func (w *ward) forbidPublishing() {
+func (w *testbed) forbidPublishing() {
 	w.t.Helper()
 	f := find(w.examine("redis-publishers"), "redis-publishers", "publish also")
 	for line := range strings.Lines(f.Cure) {
@@ -55,7 +55,7 @@ func (w *ward) forbidPublishing() {
 	w.do("acl deluser shop lazy sharded selector wakes reads away")
 }
 
-func (w *ward) wantNoPublisher() {
+func (w *testbed) wantNoPublisher() {
 	w.t.Helper()
 	w.acl("default", noPublish) // a replica of the test may have needed more
 	if all := w.examine("redis-publishers"); len(all) != 1 || all[0].Severity != doctor.OK {

@@ -79,10 +79,10 @@ func (n *nodeRights) findings(user string) (all []Finding) {
 	}
 	lacks, lesser := rulesOf(n.rights, func(r keyspace.Right) bool { return r.Loss == "" }), rulesOf(n.rights, func(r keyspace.Right) bool { return r.Loss != "" })
 	if len(lacks.rules) > 0 {
-		all = append(all, found(Critical, "the worker's Redis account lacks rights", lacks.text()+at, "ACL SETUSER "+user+" "+strings.Join(lacks.rules, " ")+on))
+		all = append(all, found(Critical, "the worker's Redis account lacks rights", lacks.evidence()+at, "ACL SETUSER "+user+" "+strings.Join(lacks.rules, " ")+on))
 	}
 	if len(lesser.rules) > 0 {
-		all = append(all, found(Warning, "the worker's Redis account lacks rights that a worker can do without", lesser.text()+at,
+		all = append(all, found(Warning, "the worker's Redis account lacks rights that a worker can do without", lesser.evidence()+at,
 			"ACL SETUSER "+user+" "+strings.Join(lesser.rules, " ")+on))
 	}
 	refused := false
@@ -177,7 +177,7 @@ func rulesOf(rights []keyspace.Right, of func(keyspace.Right) bool) (d denials) 
 	return d
 }
 
-func (d denials) text() string {
+func (d denials) evidence() string {
 	const most = 10
 	if len(d.losses) > most {
 		return strings.Join(d.losses[:most], "\n") + fmt.Sprintf("\nand %d more", len(d.losses)-most)

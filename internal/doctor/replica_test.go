@@ -13,8 +13,8 @@ import (
 	"github.com/unstale/unstale/internal/testenv"
 )
 
-// follow starts a replica of the ward's server, and points the audit to it.
-func (w *ward) follow() {
+// follow starts a replica of the testbed's server, and points the audit to it.
+func (w *testbed) follow() {
 	t := w.t
 	t.Helper()
 	w.follower = testenv.OwnDatabase(t, "--server-id=2")
@@ -54,7 +54,7 @@ func (w *ward) follow() {
 }
 
 // lookAtFollower points the audit to the replica.
-func (w *ward) lookAtFollower() {
+func (w *testbed) lookAtFollower() {
 	t := w.t
 	t.Helper()
 	c, err := mysql.ParseDSN(w.follower.DSN)
@@ -62,10 +62,10 @@ func (w *ward) lookAtFollower() {
 		t.Fatal(err)
 	}
 	c.User, c.Passwd = audit, "secret"
-	w.exam.AuditMySQL = w.store(session.Config{MySQL: c, Worker: "doctor"})
+	w.inputs.AuditMySQL = w.store(session.Config{MySQL: c, Worker: "doctor"})
 }
 
-func (w *ward) onFollower(statements ...string) {
+func (w *testbed) onFollower(statements ...string) {
 	w.t.Helper()
 	for _, s := range statements {
 		if _, err := w.follower.DB.ExecContext(w.t.Context(), s); err != nil {
@@ -75,7 +75,7 @@ func (w *ward) onFollower(statements ...string) {
 }
 
 // replicaVerb returns the verb with the server's word for a replica: MariaDB says SLAVE.
-func (w *ward) replicaVerb(verb string) string {
+func (w *testbed) replicaVerb(verb string) string {
 	if w.db.Flavor == servers.KindMariaDB {
 		return verb + " SLAVE"
 	}
@@ -84,7 +84,7 @@ func (w *ward) replicaVerb(verb string) string {
 
 // stopReplica lets a replica follow, and then stops applying. It reports nothing about its source's
 // transactions.
-func (w *ward) stopReplica() {
+func (w *testbed) stopReplica() {
 	w.t.Helper()
 	w.follow()
 	testenv.Eventually(w.t, "the replica to follow", func() bool {
@@ -100,10 +100,10 @@ func (w *ward) stopReplica() {
 	w.onFollower(w.replicaVerb("STOP") + " SQL_THREAD")
 }
 
-func (w *ward) startReplica() {
+func (w *testbed) startReplica() {
 	w.t.Helper()
 	w.onFollower(w.replicaVerb("START") + " SQL_THREAD")
 	testenv.Eventually(w.t, "the replica to catch up", func() bool { return doctor.Worst(w.examine("mysql-replication")) == doctor.OK })
 	w.onFollower(w.replicaVerb("STOP"))
-	w.exam.AuditMySQL = w.mysql(audit, "shop")
+	w.inputs.AuditMySQL = w.mysql(audit, "shop")
 }

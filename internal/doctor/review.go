@@ -560,8 +560,8 @@ func (b *breaches) countBreaches(name string) {
 	}
 }
 
-// list returns the breaches with at least one name.
-func (b *breaches) list() []Breach {
+// found returns the breaches with at least one name.
+func (b *breaches) found() []Breach {
 	list := []Breach{}
 	for _, one := range b {
 		if one.Keys > 0 {

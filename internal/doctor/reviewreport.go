@@ -51,7 +51,7 @@ func (r *Review) Report(w keyspace.Walked, err error) *ReviewReport {
 		}
 	}
 	out := &ReviewReport{
-		Walked: Walked{Keys: w.Seen, Total: w.Total, All: w.All}, Names: r.broken.list(), Families: len(families),
+		Walked: Walked{Keys: w.Seen, Total: w.Total, All: w.All}, Names: r.broken.found(), Families: len(families),
 		Biggest: families[:min(len(families), mostFamilies)], Hottest: []Family{}, Largest: []KeySize{},
 	}
 	if !r.NoNames {
@@ -75,7 +75,7 @@ func (r *Review) Report(w keyspace.Walked, err error) *ReviewReport {
 			out.Hottest = append(out.Hottest, f)
 		}
 	}
-	for _, check := range []func(keyspace.Walked, []Family) []Finding{r.coverage, r.eternal, r.large, r.lifetimes, r.unreached, r.missing, r.unnamed, r.unused, r.database, r.grammar} {
+	for _, check := range []func(keyspace.Walked, []Family) []Finding{r.coverage, r.eternal, r.large, r.lifetimes, r.unreached, r.withoutKeys, r.unnamed, r.unused, r.database, r.grammar} {
 		out.Findings = append(out.Findings, check(w, families)...)
 	}
 	for i := range out.Findings {
@@ -219,8 +219,8 @@ func (r *Review) unreached(w keyspace.Walked, families []Family) []Finding {
 	return those
 }
 
-// missing finds entities that have no keys.
-func (r *Review) missing(w keyspace.Walked, _ []Family) []Finding {
+// withoutKeys finds entities that have no keys.
+func (r *Review) withoutKeys(w keyspace.Walked, _ []Family) []Finding {
 	absent := r.absent()
 	switch {
 	case r.noMap != nil:
@@ -250,7 +250,7 @@ func (r *Review) database(w keyspace.Walked, families []Family) []Finding {
 
 // grammar returns advice.
 func (r *Review) grammar(keyspace.Walked, []Family) []Finding {
-	list := r.broken.list()
+	list := r.broken.found()
 	if len(list) == 0 {
 		return finding("names", OK, "all names follow the grammar", "", "")
 	}

@@ -22,16 +22,16 @@ type stop struct {
 	name   string
 	set    string // in the writing session
 	number string // of the error; empty: the replica follows
-	write  func(w *ward, session *sql.Conn)
+	write  func(w *testbed, session *sql.Conn)
 }
 
 var stops = []stop{
-	{"a change that is not logged", "sql_log_bin = 0", "1032", func(w *ward, session *sql.Conn) {
+	{"a change that is not logged", "sql_log_bin = 0", "1032", func(w *testbed, session *sql.Conn) {
 		w.on(session, "UPDATE products SET name = 'new name' WHERE id = 7")
 	}},
-	{"an ID that the replica gives to another row", "binlog_format = STATEMENT", "1062", func(w *ward, session *sql.Conn) { w.interleave(session, "COMMIT") }},
-	{"an ID that the replica does not have", "binlog_format = STATEMENT", "1032", func(w *ward, session *sql.Conn) { w.interleave(session, "ROLLBACK") }},
-	{"the default format", "", "", func(w *ward, session *sql.Conn) {
+	{"an ID that the replica gives to another row", "binlog_format = STATEMENT", "1062", func(w *testbed, session *sql.Conn) { w.interleave(session, "COMMIT") }},
+	{"an ID that the replica does not have", "binlog_format = STATEMENT", "1032", func(w *testbed, session *sql.Conn) { w.interleave(session, "ROLLBACK") }},
+	{"the default format", "", "", func(w *testbed, session *sql.Conn) {
 		w.interleave(session, "COMMIT")
 		w.interleave(session, "ROLLBACK")
 	}},
@@ -74,7 +74,7 @@ func TestReplicaThatHasStopped(t *testing.T) {
 }
 
 // followShop starts a replica with the outbox, the tables of the shop and their triggers.
-func (w *ward) followShop() {
+func (w *testbed) followShop() {
 	w.t.Helper()
 	shop := []string{"INSERT INTO products VALUES (1, 'a'), (2, 'a'), (3, 'a'), (7, 'a')"}
 	w.useMap(everything + "capture:\n  products: {entity: product, id: id}\n")
@@ -100,7 +100,7 @@ func (w *ward) followShop() {
 
 // interleave writes two rows in one statement. Another session takes an ID between theirs, and ends
 // after the statement as end specifies.
-func (w *ward) interleave(session *sql.Conn, end string) {
+func (w *testbed) interleave(session *sql.Conn, end string) {
 	w.t.Helper()
 	holder, other := w.conn(w.db), w.conn(w.db)
 	w.on(holder, "BEGIN", "SELECT name FROM products WHERE id = 2 FOR UPDATE")
@@ -122,7 +122,7 @@ func (w *ward) interleave(session *sql.Conn, end string) {
 
 // settle removes the rows of the outbox in a transaction with a row of the journal, as a worker
 // does.
-func (w *ward) settle() {
+func (w *testbed) settle() {
 	w.t.Helper()
 	w.on(w.conn(w.db), "BEGIN", "INSERT INTO cache_outbox_journal (worker, row_count, map_version, hashes, body) VALUES ('web-1', 1, '', '', '')", "DELETE FROM cache_outbox", "COMMIT")
 }
@@ -130,7 +130,7 @@ func (w *ward) settle() {
 var sqlBlock = regexp.MustCompile("(?ms)^ *```sql\n(.*?)^ *```$")
 
 // repairs returns the page's blocks for this engine.
-func (w *ward) repairs() (blocks []string) {
+func (w *testbed) repairs() (blocks []string) {
 	w.t.Helper()
 	page, err := os.ReadFile("../../docs/operations.md")
 	if err != nil {
@@ -153,7 +153,7 @@ func (w *ward) repairs() (blocks []string) {
 }
 
 // repair runs the page's blocks on the replica, each in its own session.
-func (w *ward) repair() {
+func (w *testbed) repair() {
 	w.t.Helper()
 	blocks := w.repairs()
 	if len(blocks) != 6 {
@@ -178,7 +178,7 @@ func (w *ward) repair() {
 
 // stopError returns the number and the text of the error that stopped the replica, as the first
 // block of the page shows them.
-func (w *ward) stopError() string {
+func (w *testbed) stopError() string {
 	w.t.Helper()
 	for _, r := range w.rows(w.follower, w.repairs()[0]) {
 		if n := r["Last_SQL_Errno"]; n != "" && n != "0" { // MariaDB
@@ -192,7 +192,7 @@ func (w *ward) stopError() string {
 }
 
 // rows returns the result of a query.
-func (w *ward) rows(on *testenv.Database, query string) []map[string]string {
+func (w *testbed) rows(on *testenv.Database, query string) []map[string]string {
 	w.t.Helper()
 	rows, err := doctor.QueryRows(w.t.Context(), on.DB, query)
 	if err != nil {
@@ -206,7 +206,7 @@ func (w *ward) rows(on *testenv.Database, query string) []map[string]string {
 }
 
 // same reports whether replica and source return the same results.
-func (w *ward) same(queries ...string) bool {
+func (w *testbed) same(queries ...string) bool {
 	w.t.Helper()
 	return !slices.ContainsFunc(queries, func(query string) bool {
 		return !reflect.DeepEqual(w.rows(w.db, query), w.rows(w.follower, query))
@@ -214,7 +214,7 @@ func (w *ward) same(queries ...string) bool {
 }
 
 // conn returns a session that lasts until the end of the test.
-func (w *ward) conn(d *testenv.Database) *sql.Conn {
+func (w *testbed) conn(d *testenv.Database) *sql.Conn {
 	w.t.Helper()
 	conn, err := d.DB.Conn(w.t.Context())
 	if err != nil {
@@ -225,7 +225,7 @@ func (w *ward) conn(d *testenv.Database) *sql.Conn {
 }
 
 // on runs statements in a session.
-func (w *ward) on(session *sql.Conn, statements ...string) {
+func (w *testbed) on(session *sql.Conn, statements ...string) {
 	w.t.Helper()
 	for _, s := range statements {
 		if _, err := session.ExecContext(w.t.Context(), s); err != nil {

@@ -112,8 +112,8 @@ func TestCluster(t *testing.T) {
 	url := func(user string) string {
 		return strings.Replace(c.URL(), "redis+cluster://", "redis+cluster://"+user+":secret@", 1)
 	}
-	exam := doctor.Inputs{StateDB: -1, Wake: "cache:outbox:wake", RedisUser: worker, Redis: openKeys(t, url(worker)), AuditRedis: openKeys(t, url(audit)).Nodes, Map: topologyMap(t)}
-	examine := func(checks ...string) []doctor.Finding { return doctor.Examine(t.Context(), &exam, checks...) }
+	inputs := doctor.Inputs{StateDB: -1, Wake: "cache:outbox:wake", RedisUser: worker, Redis: openKeys(t, url(worker)), AuditRedis: openKeys(t, url(audit)).Nodes, Map: topologyMap(t)}
+	examine := func(checks ...string) []doctor.Finding { return doctor.Examine(t.Context(), &inputs, checks...) }
 	well := examine()
 	for _, f := range well {
 		if f.Severity.AtLeast(doctor.Warning) {
@@ -130,7 +130,7 @@ func TestCluster(t *testing.T) {
 	for _, node := range c.Direct[:3] {
 		setUser(t, node, "unstale_state reset on >secret -@all +ping +select +info +scan +pubsub|numsub "+doctor.ClusterRules)
 	}
-	exam.State = openKeys(t, url("unstale_state")).Nodes
+	inputs.State = openKeys(t, url("unstale_state")).Nodes
 	for _, master := range c.Nodes[:3] {
 		if f := find(examine("state"), "state", "is the cache's\n"+master.Addr()); f == nil || f.Severity != doctor.Warning {
 			t.Errorf("state on the cache's %s: %+v", master.Addr(), examine("state"))
@@ -227,11 +227,11 @@ func TestSentinel(t *testing.T) {
 	defer master.Close()
 	defer replica.Close()
 	giveAccounts(t, master)
-	exam := doctor.Inputs{
+	inputs := doctor.Inputs{
 		StateDB: -1, Wake: "cache:outbox:wake", RedisUser: worker, Map: topologyMap(t),
 		Redis: openKeys(t, s.URL(worker+":secret@", 0)), AuditRedis: openKeys(t, s.URL(audit+":secret@", 0)).Nodes,
 	}
-	examine := func(checks ...string) []doctor.Finding { return doctor.Examine(t.Context(), &exam, checks...) }
+	examine := func(checks ...string) []doctor.Finding { return doctor.Examine(t.Context(), &inputs, checks...) }
 	for _, f := range examine() {
 		if f.Severity.AtLeast(doctor.Warning) {
 			t.Errorf("while all is well: %+v", f)

@@ -68,7 +68,7 @@ const (
 // harmless.
 func (r *Job) Run(ctx context.Context) (Result, error) {
 	p := part{Job: r, result: Result{Damaged: []uint64{}}, sweeps: map[sweepName]time.Duration{}, began: time.Now()}
-	if err := p.begin(ctx); err != nil {
+	if err := p.announce(ctx); err != nil {
 		return p.result, err
 	}
 	err := store.NewJournal(r.MySQL).ReadJournal(ctx, r.Query, func(_ store.Batch, entries []store.JournalEntry) error {
@@ -131,8 +131,8 @@ func (p *part) writeProgress(ctx context.Context) error {
 	return p.actions().NoteReplay(ctx, fmt.Sprintf("%d keys so far", p.result.Keys), time.Since(p.began))
 }
 
-// begin notes the replay, also in the audit: before the first key is unlinked.
-func (p *part) begin(ctx context.Context) error {
+// announce notes the replay, also in the audit: before the first key is unlinked.
+func (p *part) announce(ctx context.Context) error {
 	if p.DryRun {
 		return nil
 	}

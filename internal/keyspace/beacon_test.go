@@ -20,7 +20,7 @@ func beaconed(t *testing.T) (*keyspace.Keyspace, *servers.Redis, *redis.Client) 
 	t.Helper()
 	server := testenv.OwnRedis(t)
 	k := open(t, keyspace.Options{Redis: at(server.URL()), BeaconTTL: time.Hour, Timeout: time.Second})
-	return k, server, clientOf(t, server.URL())
+	return k, server, testenv.Client(t, server.URL())
 }
 
 // done unlinks keys and returns the position.
@@ -146,7 +146,7 @@ func TestEmptyServerIsNoticed(t *testing.T) {
 func TestBeaconWithGetAndSetAlone(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
-	setUser(t, clientOf(t, server.URL()), "worker", "on", ">secret", "-@all", "+get", "+set", "+unlink", "~*")
+	setUser(t, testenv.Client(t, server.URL()), "worker", "on", ">secret", "-@all", "+get", "+set", "+unlink", "~*")
 	k := open(t, keyspace.Options{Redis: at("redis://worker:secret@" + server.Addr()), BeaconTTL: time.Hour})
 	b := done(t, k, "a")
 	if _, err := k.Beacons.CheckBeacon(t.Context()); err != nil {
@@ -266,7 +266,7 @@ func FuzzBeacon(f *testing.F) {
 func TestEvictedBeacon(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t, "--maxmemory", "5mb", "--maxmemory-policy", "allkeys-random", "--maxmemory-samples", "1")
-	client := clientOf(t, server.URL())
+	client := testenv.Client(t, server.URL())
 	k := open(t, keyspace.Options{Redis: at(server.URL()), BeaconTTL: time.Hour, Timeout: time.Second})
 	position := done(t, k, "a")
 	newest := func() (names []string) {

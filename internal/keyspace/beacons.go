@@ -58,7 +58,7 @@ func (b *Beacons) writeBeacon(ctx context.Context, l *beaconWriter, commands []r
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.epoch == "" {
-		l.begin()
+		l.newEpoch()
 	}
 	l.tried++
 	probes := make([]beaconProbe, len(present))
@@ -67,7 +67,7 @@ func (b *Beacons) writeBeacon(ctx context.Context, l *beaconWriter, commands []r
 		probes[i] = l.probe(ctx, s)
 		all = append(all, probes[i].get...)
 		if born != nil {
-			all = append(all, born.ask(ctx, s))
+			all = append(all, born.askTime(ctx, s))
 		}
 	}
 	all = append(all, commands...)
@@ -84,7 +84,7 @@ func (b *Beacons) writeBeacon(ctx context.Context, l *beaconWriter, commands []r
 	if born != nil {
 		born.answered = time.Now()
 	}
-	position, answered, err := l.take(ctx, b, probes)
+	position, answered, err := l.readAnswers(ctx, b, probes)
 	if err == nil {
 		err = b.waited(ctx, l.wait, waits, answered)
 	}
@@ -242,8 +242,8 @@ func readBeacon(ctx context.Context, tag, epoch string) (get []redis.Cmder) {
 	return get
 }
 
-// begin starts an epoch.
-func (l *beaconWriter) begin() {
+// newEpoch starts an epoch.
+func (l *beaconWriter) newEpoch() {
 	l.epoch, l.tried, l.acked, l.states = rand.Text(), 0, 0, map[string]beaconState{}
 }
 
@@ -258,10 +258,10 @@ func (l *beaconWriter) probe(ctx context.Context, s shard) beaconProbe {
 	return g
 }
 
-// take reads the answers, and returns the probes that had one. A master must still have the number
-// that it acknowledged last: no other writer has overwritten it. Masters without an answer are
-// unavailable, unless none answered.
-func (l *beaconWriter) take(ctx context.Context, b *Beacons, probes []beaconProbe) (at Position, answered []beaconProbe, err error) {
+// readAnswers reads the answers, and returns the probes that had one. A master must still have the
+// number that it acknowledged last: no other writer has overwritten it. Masters without an answer
+// are unavailable, unless none answered.
+func (l *beaconWriter) readAnswers(ctx context.Context, b *Beacons, probes []beaconProbe) (at Position, answered []beaconProbe, err error) {
 	lost, gone := false, false
 	away := map[string]*Outage{}
 	b.markLateAway(ctx, probes)
@@ -289,7 +289,7 @@ func (l *beaconWriter) take(ctx context.Context, b *Beacons, probes []beaconProb
 	if lost {
 		b.shards.doubt(true)
 		loss := &Loss{Position{l.epoch, l.acked}, gone}
-		l.begin()
+		l.newEpoch()
 		return Position{}, nil, loss
 	}
 	for _, g := range answered {
@@ -503,13 +503,13 @@ type Reading struct {
 	Sent, Answered time.Time
 }
 
-// ask returns a TIME for a node. Send it before the first UNLINK, but not as the
+// askTime returns a TIME for a node. Send it before the first UNLINK, but not as the
 // first command of a pipeline: if that one fails, the client library may send the whole pipeline
 // again.
 //
 // The time from the answered attempt counts. Answers come in the order of the commands, so commands
 // that are sent again to a node without an answer for its time are unlinked after the new answer.
-func (b *birth) ask(ctx context.Context, s shard) redis.Cmder {
+func (b *birth) askTime(ctx context.Context, s shard) redis.Cmder {
 	c := newTimeCommand(ctx, s.tag)
 	b.asked, b.addrs = append(b.asked, c), append(b.addrs, s.addr)
 	return c
@@ -517,7 +517,7 @@ func (b *birth) ask(ctx context.Context, s shard) redis.Cmder {
 
 // leastTime returns the least time of all nodes, in microseconds since 1970, and the time of each,
 // or 0 and none if they are unknown. A node that did not answer has not acknowledged any unlink.
-// read records a refusal.
+// leastTime records a refusal.
 func (b *birth) leastTime(known *clock) (least uint64, all []Reading) {
 	for i, c := range b.asked {
 		now, err := c.Result()

@@ -122,7 +122,7 @@ func TestBirthWithoutTheRight(t *testing.T) {
 		url   string
 		nodes []*redis.Client
 	}{
-		"Single":  {"redis://worker:secret@" + single.Addr(), []*redis.Client{clientOf(t, single.URL())}},
+		"Single":  {"redis://worker:secret@" + single.Addr(), []*redis.Client{testenv.Client(t, single.URL())}},
 		"Cluster": {"redis+cluster://worker:secret@" + cluster.Nodes[0].Addr(), cluster.Direct},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -56,7 +56,7 @@ func (l *lateAnswer) explain(o *Outage) *Outage {
 		l.found, l.said = o, time.Now()
 	case StateTimeout:
 		if l.cancel == nil && !l.closed {
-			l.begin()
+			l.sendPing()
 		}
 		if l.found != nil && time.Since(l.said) < l.life {
 			return l.found
@@ -65,19 +65,19 @@ func (l *lateAnswer) explain(o *Outage) *Outage {
 	return o
 }
 
-// begin asks. The caller holds the lock.
-func (l *lateAnswer) begin() {
+// sendPing asks. The caller holds the lock.
+func (l *lateAnswer) sendPing() {
 	ctx, cancel := context.WithCancel(context.Background())
 	client := l.connect()
 	l.cancel = func() { // the client library does not give up a command for a context alone
 		cancel()
 		_ = client.Close() // it is asked for a PING and nothing else
 	}
-	l.asking.Go(func() { l.ask(ctx, client) })
+	l.asking.Go(func() { l.awaitPing(ctx, client) })
 }
 
-// ask waits for one answer.
-func (l *lateAnswer) ask(ctx context.Context, client redis.UniversalClient) {
+// awaitPing waits for one answer.
+func (l *lateAnswer) awaitPing(ctx context.Context, client redis.UniversalClient) {
 	began := time.Now()
 	err := client.Ping(ctx).Err()
 	took := time.Since(began).Round(time.Millisecond)

@@ -108,7 +108,7 @@ func (c *Contents) estimate(ctx context.Context, master *redis.Client, m *Matche
 	seen := int64(0)
 	for cursor, first := uint64(0), true; (cursor != 0 || first) && seen < sample; first = false {
 		var names []string
-		names, cursor, err = conn.Scan(ctx, cursor, "", s.pace.count()).Result()
+		names, cursor, err = conn.Scan(ctx, cursor, "", s.pace.bucketsDue()).Result()
 		if err != nil {
 			return c.nodes.outage(ctx, err)
 		}

@@ -46,7 +46,7 @@ func TestMissingRuleIsNamed(t *testing.T) {
 					rules = append(rules, r)
 				}
 			}
-			setUser(t, clientOf(t, server.URL()), rules...)
+			setUser(t, testenv.Client(t, server.URL()), rules...)
 			err := call(t, open(t, keyspace.Options{Redis: at("redis://worker:secret@" + server.Addr()), BeaconTTL: time.Hour}))
 			if err == nil || !strings.Contains(err.Error(), "grant the redis user "+rule) {
 				t.Errorf("got %v", err)

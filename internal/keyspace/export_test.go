@@ -35,9 +35,9 @@ func (p *Publisher) IsSending(channel string) bool {
 type Pace struct{ p *pace }
 
 func NewPace(share float64) Pace          { return Pace{newPace(share)} }
-func (p Pace) Count() int64               { return p.p.count() }
+func (p Pace) Count() int64               { return p.p.bucketsDue() }
 func (p Pace) Scanned(took time.Duration) { p.p.scanned(took) }
-func (p Pace) Owed() time.Duration        { return p.p.due() }
+func (p Pace) Owed() time.Duration        { return p.p.restDue() }
 func (p Pace) Rested(took time.Duration)  { p.p.rested(took) }
 
 // ReadLayout parses the CLUSTER NODES reply of the node at address. It returns the addresses of the

@@ -72,7 +72,7 @@ func TestGlobsAgreeWithRedis(t *testing.T) {
 // FuzzGlobAgainstRedis makes the same check with fuzzed patterns and keys.
 func FuzzGlobAgainstRedis(f *testing.F) {
 	r := testenv.OwnRedis(f)
-	j := judge{f, clientOf(f, r.URL())}
+	j := judge{f, testenv.Client(f, r.URL())}
 	for _, s := range [][2]string{{"a*b", "acb"}, {`\*`, "*"}, {"?*?", "ab"}, {"**a**", "ba"}, {`a\`, `a\`}, {"*a?b*c", "aab-xxc"}, {"", ""}, {"?", "é"}, {"a]^-", "a]^-"}} {
 		f.Add(s[0], s[1])
 	}

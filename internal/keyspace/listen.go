@@ -80,7 +80,7 @@ func (s *Subscriber) listen(ctx context.Context, channel string, events chan<- l
 		}
 		if subscribed {
 			pause = firstListenPause
-		} else if !send(ctx, events, listenEvent{err: err}) {
+		} else if !deliver(ctx, events, listenEvent{err: err}) {
 			return
 		}
 		select {
@@ -127,11 +127,11 @@ func (s *Subscriber) subscription(ctx context.Context, channel string, events ch
 		switch got.(type) {
 		case *redis.Subscription:
 			subscribed = true
-			if !send(ctx, events, listenEvent{}) {
+			if !deliver(ctx, events, listenEvent{}) {
 				return subscribed, ctx.Err()
 			}
 		case *redis.Message:
-			if !send(ctx, events, listenEvent{message: true}) {
+			if !deliver(ctx, events, listenEvent{message: true}) {
 				return subscribed, ctx.Err()
 			}
 		}
@@ -155,7 +155,7 @@ func pulse(ctx context.Context, sub *redis.PubSub, alive *atomic.Bool) bool {
 	}
 }
 
-func send(ctx context.Context, events chan<- listenEvent, t listenEvent) bool {
+func deliver(ctx context.Context, events chan<- listenEvent, t listenEvent) bool {
 	select {
 	case <-ctx.Done():
 		return false

@@ -15,7 +15,7 @@ func TestListen(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
 	k := open(t, keyspace.Options{Redis: at(server.URL()), Timeout: time.Second})
-	admin := clientOf(t, server.URL())
+	admin := testenv.Client(t, server.URL())
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	heard, ended := make(chan struct{}, 100), make(chan struct{})

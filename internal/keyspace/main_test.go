@@ -63,18 +63,6 @@ func read(url string, forceTLS bool) *redis.UniversalOptions {
 	return o
 }
 
-// clientOf returns a plain client to url that closes with the test.
-func clientOf(t testing.TB, url string) *redis.Client {
-	t.Helper()
-	o, err := redis.ParseURL(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := redis.NewClient(o)
-	t.Cleanup(func() { _ = c.Close() })
-	return c
-}
-
 // fill stores a value under each name, in slots wherever they are.
 func fill(t testing.TB, c redis.UniversalClient, names ...string) {
 	t.Helper()

@@ -240,8 +240,8 @@ type smallSet struct {
 	failed []Failure
 }
 
-// end ends a set with an error. The first error stays.
-func (s *smallSet) end(err error) {
+// fail ends a set with an error. The first error stays.
+func (s *smallSet) fail(err error) {
 	if s.over = true; s.Err == nil {
 		s.Err = err
 	}

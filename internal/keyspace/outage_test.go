@@ -19,7 +19,7 @@ import (
 func TestOutageNoPermissionForCommand(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
-	admin := clientOf(t, server.URL())
+	admin := testenv.Client(t, server.URL())
 	setUser(t, admin, "worker", "on", ">secret", "~*", "&none", "+@all", "-unlink", "-set", "-scan", "-scard")
 	k := open(t, keyspace.Options{Redis: at("redis://worker:secret@" + server.Addr())})
 
@@ -75,7 +75,7 @@ func TestOutageReadOnlyReplica(t *testing.T) {
 	master := testenv.OwnRedis(t)
 	replica := testenv.OwnRedis(t)
 	k := open(t, keyspace.Options{Redis: at(replica.URL())})
-	c := clientOf(t, replica.URL())
+	c := testenv.Client(t, replica.URL())
 	if err := c.Do(t.Context(), "replicaof", "127.0.0.1", master.Port()).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func TestOutageLoadingAnswersLate(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t, "--key-load-delay", "1000", "--loading-process-events-interval-bytes", "8000")
 	k := open(t, keyspace.Options{Redis: at(server.URL()), Timeout: 100 * time.Millisecond})
-	admin := clientOf(t, server.URL())
+	admin := testenv.Client(t, server.URL())
 	fill(t, admin, names(5000, "some:key:%d")...)
 	if err := admin.Save(t.Context()).Err(); err != nil {
 		t.Fatal(err)
@@ -160,7 +160,7 @@ func TestOutageBusyThenSilence(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t, "--busy-reply-threshold", "1")
 	k := open(t, keyspace.Options{Redis: at(server.URL()), Timeout: 200 * time.Millisecond})
-	admin := clientOf(t, server.URL())
+	admin := testenv.Client(t, server.URL())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

@@ -77,7 +77,7 @@ func (p *Publisher) Publish(ctx context.Context, channel string, f protocol.Form
 				} else {
 					s.number(&m, p.mark.Load())
 					run.Epoch, run.Last = m.Epoch, m.Seq
-					text = p.text(s, channel, m)
+					text = p.encode(s, channel, m)
 				}
 				size += len(text)
 				texts = append(texts, text)
@@ -282,8 +282,8 @@ func (s *series) number(m *protocol.Message, mark *protocol.Beat) {
 	m.Beat.First, m.Beat.After, m.Beat.AfterSeq = true, s.after, s.afterSeq
 }
 
-// end resets the epoch.
-func (s *series) end() {
+// resetEpoch resets the epoch.
+func (s *series) resetEpoch() {
 	s.epoch, s.seq, s.node, s.after, s.afterSeq = "", 0, "", "", 0
 	s.shown.Store(nil)
 }
@@ -323,8 +323,8 @@ func (p *Publisher) askTime(ctx context.Context, s *series, node *redis.Client) 
 	return p.heard(ctx, node, []redis.Cmder{c})
 }
 
-// text returns a message in the event format, signed if there is a key.
-func (p *Publisher) text(s *series, channel string, m protocol.Message) []byte {
+// encode returns a message in the event format, signed if there is a key.
+func (p *Publisher) encode(s *series, channel string, m protocol.Message) []byte {
 	if p.messageKey == nil {
 		return m.Append(nil, protocol.FormatEvent)
 	}
@@ -354,7 +354,7 @@ func (p *Publisher) Beat(ctx context.Context, channel, moved, withheld string, a
 		if s.seq == 0 {
 			first := protocol.Message{At: time.Now().UTC()}
 			s.number(&first, mark)
-			texts = append(texts, p.text(s, channel, first))
+			texts = append(texts, p.encode(s, channel, first))
 		}
 		beat := *mark
 		beat.Moved, beat.Withheld, beat.First = moved, withheld, withheld != ""
@@ -362,7 +362,7 @@ func (p *Publisher) Beat(ctx context.Context, channel, moved, withheld string, a
 		beat.Alive = p.alive.Load()
 		m := protocol.Message{At: time.Now().UTC(), Beat: &beat}
 		s.number(&m, mark)
-		return append(texts, p.text(s, channel, m))
+		return append(texts, p.encode(s, channel, m))
 	})
 	return err
 }
@@ -385,8 +385,8 @@ func (p *Publisher) Goodbye(ctx context.Context, channel string) error {
 		}
 		m := protocol.Message{At: time.Now().UTC(), Beat: &beat}
 		s.number(&m, nil)
-		defer s.end()
-		return [][]byte{p.text(s, channel, m)}
+		defer s.resetEpoch()
+		return [][]byte{p.encode(s, channel, m)}
 	})
 	return err
 }

@@ -20,7 +20,7 @@ func TestRefusedConnection(t *testing.T) {
 	t.Parallel()
 	certificate, port := testenv.NewCertificate(t), strconv.Itoa(testenv.BusPort(t))
 	server := testenv.OwnRedis(t, "--tls-port", port, "--tls-cert-file", certificate.CertFile, "--tls-key-file", certificate.KeyFile, "--tls-auth-clients", "no")
-	admin := clientOf(t, server.URL())
+	admin := testenv.Client(t, server.URL())
 	set := func(name, value string) {
 		t.Helper()
 		if err := admin.ConfigSet(t.Context(), name, value).Err(); err != nil {

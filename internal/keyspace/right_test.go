@@ -15,7 +15,7 @@ import (
 func TestTryRights(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
-	admin := clientOf(t, server.URL())
+	admin := testenv.Client(t, server.URL())
 	rules := []string{
 		"+ping", "+time", "+scan", "+dbsize", "+wait", "+unlink", "+get", "+set", "+pexpire", "+getrange", "+evalsha", "+eval", "+scard", "+renamenx", "+sscan", "+srem",
 		"+hset", "+hdel", "+hgetall", "~unstale:alive*", "~unstale:workers", "~unstale:sources",

@@ -55,7 +55,7 @@ func (p *sweep) scan(ctx context.Context, options *redis.Options, stay *stay) er
 	conn := client.Conn()
 	defer conn.Close()
 	defer context.AfterFunc(ctx, s.watch.interrupt)()
-	if err := s.begin(ctx, conn); err != nil {
+	if err := s.measure(ctx, conn); err != nil {
 		return p.sweeper.nodes.outage(ctx, err)
 	}
 	started := s.watch.reached()
@@ -65,7 +65,7 @@ func (p *sweep) scan(ctx context.Context, options *redis.Options, stay *stay) er
 		defer close(pages)
 		return s.scanPages(both, conn, pages)
 	})
-	group.Go(func() error { return s.take(both, pages) })
+	group.Go(func() error { return s.unlinkMatches(both, pages) })
 	err := group.Wait()
 	p.expect(s.met - s.size) // what it expected and has not met, it will not
 	if err != nil {
@@ -74,7 +74,7 @@ func (p *sweep) scan(ctx context.Context, options *redis.Options, stay *stay) er
 		}
 		return p.sweeper.nodes.outageOrLoss(ctx, err)
 	}
-	return s.end(ctx, client, started)
+	return s.checkServer(ctx, client, started)
 }
 
 // client returns a client like that of options, which times its answers.
@@ -89,9 +89,9 @@ func (s *scan) client(options *redis.Options) *redis.Client {
 	return c
 }
 
-// begin measures the time on the wire, and asks how much there is to scan, which a user of least
+// measure measures the time on the wire, and asks how much there is to scan, which a user of least
 // privilege may not know.
-func (s *scan) begin(ctx context.Context, conn *redis.Conn) error {
+func (s *scan) measure(ctx context.Context, conn *redis.Conn) error {
 	for i := range 3 {
 		if err := conn.Ping(ctx).Err(); err != nil {
 			return err
@@ -144,19 +144,19 @@ func (s *scan) scanPages(ctx context.Context, conn *redis.Conn, pages chan<- []s
 // commands arrive in one packet, so Redis runs no command of another client between them.
 func (s *scan) page(ctx context.Context, conn *redis.Conn, cursor uint64) (names []string, next uint64, err error) {
 	if s.stay == nil {
-		return conn.Scan(ctx, cursor, "", s.pace.count()).Result()
+		return conn.Scan(ctx, cursor, "", s.pace.bucketsDue()).Result()
 	}
 	pipe := conn.Pipeline()
-	nodes, page := pipe.ClusterNodes(ctx), pipe.Scan(ctx, cursor, "", s.pace.count())
+	nodes, page := pipe.ClusterNodes(ctx), pipe.Scan(ctx, cursor, "", s.pace.bucketsDue())
 	if _, err = pipe.Exec(ctx); err == nil {
-		err = s.stay.check(nodes.Val())
+		err = s.stay.recordSlots(nodes.Val())
 	}
 	names, next = page.Val()
 	return names, next, err
 }
 
-// take unlinks what matches of the pages.
-func (s *scan) take(ctx context.Context, pages <-chan []string) error {
+// unlinkMatches unlinks what matches of the pages.
+func (s *scan) unlinkMatches(ctx context.Context, pages <-chan []string) error {
 	for names := range pages {
 		s.met += int64(len(names))
 		s.sweep.scanned(len(names))
@@ -209,9 +209,9 @@ func (s *scan) flush(ctx context.Context) error {
 	return err
 }
 
-// end checks whether a new connection leads to the server that was scanned: a master that was
-// replaced still answers SCAN.
-func (s *scan) end(ctx context.Context, client *redis.Client, started string) error {
+// checkServer checks whether a new connection leads to the server that was scanned: a master that
+// was replaced still answers SCAN.
+func (s *scan) checkServer(ctx context.Context, client *redis.Client, started string) error {
 	if !s.sweep.sweeper.failsOver {
 		return nil
 	}
@@ -326,8 +326,8 @@ func (l *layout) addSlots(id string, own bool, fields []string) error {
 	return nil
 }
 
-// due returns where the slots are that stays have not seen, or all slots without any stay.
-func (l *layout) due(stays map[string]*stay) (map[string]*stay, error) {
+// unseen returns where the slots are that stays have not seen, or all slots without any stay.
+func (l *layout) unseen(stays map[string]*stay) (map[string]*stay, error) {
 	due := map[string]*stay{}
 	for slot, homes := range l.homes {
 		strayed := stays == nil
@@ -362,8 +362,8 @@ type stay struct {
 	reply string // the last one, by ownSlots
 }
 
-// check records the CLUSTER NODES reply of the master at a page.
-func (s *stay) check(nodes string) error {
+// recordSlots records the CLUSTER NODES reply of the master at a page.
+func (s *stay) recordSlots(nodes string) error {
 	own, _ := ownSlots(nodes)
 	if own != "" && own == s.reply {
 		return nil

@@ -14,7 +14,7 @@ func TestSentinel(t *testing.T) {
 	t.Parallel()
 	set := testenv.OwnSentinel(t)
 	k := open(t, keyspace.Options{Redis: at(set.URL("", 2)), Timeout: time.Second})
-	at2 := clientOf(t, "redis://"+set.Master.Addr()+"/2")
+	at2 := testenv.Client(t, "redis://"+set.Master.Addr()+"/2")
 	fill(t, at2, "a", "b")
 	fill(t, at2, leases("a", "b")...)
 	mustUnlink(t, k, targets("a"))
@@ -29,7 +29,7 @@ func TestSentinel(t *testing.T) {
 	decode(t, hear())
 
 	set.FailOver(t)
-	at2 = clientOf(t, "redis://"+set.Replica.Addr()+"/2")
+	at2 = testenv.Client(t, "redis://"+set.Replica.Addr()+"/2")
 	fill(t, at2, "c")
 	testenv.Eventually(t, "the switch", func() bool {
 		_, err := k.Unlinker.Unlink(t.Context(), targets("c"))
@@ -45,7 +45,7 @@ func TestSweepSentinelFailover(t *testing.T) {
 	k := open(t, keyspace.Options{Redis: at(set.URL("", 2)), Timeout: time.Second, BeaconTTL: time.Hour, SweepShare: 1})
 	k.Sweeper.WatchEveryPage()
 	keys, staying := names(30_000, "sweep:%d"), names(1000, "stay:%d")
-	at2 := clientOf(t, "redis://"+set.Master.Addr()+"/2")
+	at2 := testenv.Client(t, "redis://"+set.Master.Addr()+"/2")
 	fill(t, at2, append(keys, staying...)...)
 	fill(t, at2, leases(keys...)...)
 	if n, err := at2.Do(t.Context(), "wait", 1, 10_000).Int(); n != 1 || err != nil {
@@ -70,7 +70,7 @@ func TestSweepSentinelFailover(t *testing.T) {
 	if again == 0 {
 		t.Error("the sweep did not begin again: the test has lost its point")
 	}
-	at2 = clientOf(t, "redis://"+set.Replica.Addr()+"/2")
+	at2 = testenv.Client(t, "redis://"+set.Replica.Addr()+"/2")
 	wantLeft(t, at2, append(keys, leases(keys...)...))
 	wantLeft(t, at2, staying, staying...)
 }

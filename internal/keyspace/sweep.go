@@ -229,7 +229,7 @@ const maxRounds = 5
 // covers that.
 func (p *sweep) cluster(ctx context.Context) error {
 	patience := p.sweeper.newPatience()
-	at, due, err := p.due(ctx, patience, nil)
+	at, due, err := p.nextRound(ctx, patience, nil)
 	for rounds := 0; err == nil && len(due) > 0; p.again(len(due)) {
 		failed, roundErr := p.round(ctx, at, due)
 		if roundErr != nil {
@@ -251,18 +251,18 @@ func (p *sweep) cluster(ctx context.Context) error {
 				return err
 			}
 		}
-		at, due, err = p.due(ctx, patience, due)
+		at, due, err = p.nextRound(ctx, patience, due)
 	}
 	return err
 }
 
-// due asks until every master answers, and each slot that a round has not seen has one. It returns
-// what is due in the next round: everything in the first.
-func (p *sweep) due(ctx context.Context, patience *patience, seen map[string]*stay) (*layout, map[string]*stay, error) {
+// nextRound asks until every master answers, and each slot that a round has not seen has one. It
+// returns what is due in the next round: everything in the first.
+func (p *sweep) nextRound(ctx context.Context, patience *patience, seen map[string]*stay) (*layout, map[string]*stay, error) {
 	for {
 		l, err := p.sweeper.layout(ctx)
 		if err == nil {
-			due, unknown := l.due(seen)
+			due, unknown := l.unseen(seen)
 			if unknown == nil {
 				return l, due, nil
 			}
@@ -417,8 +417,8 @@ func newPace(share float64) *pace {
 
 func (p *pace) unbounded() bool { return p.share >= 1 }
 
-// count returns how many buckets the next SCAN should look at.
-func (p *pace) count() int64 {
+// bucketsDue returns how many buckets the next SCAN should look at.
+func (p *pace) bucketsDue() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return int64(p.n)
@@ -463,8 +463,8 @@ func (p *pace) owe(took time.Duration) {
 	p.owed += time.Duration(float64(took) * (1 - share) / share)
 }
 
-// due returns how long Redis should be left alone now.
-func (p *pace) due() time.Duration {
+// restDue returns how long Redis should be left alone now.
+func (p *pace) restDue() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return min(p.owed, maxRest)
@@ -483,7 +483,7 @@ func (p *pace) rested(d time.Duration) {
 
 // rest leaves Redis alone for as long as is due.
 func (p *pace) rest(ctx context.Context) error {
-	d := p.due()
+	d := p.restDue()
 	if d < minRest {
 		return ctx.Err()
 	}

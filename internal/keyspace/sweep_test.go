@@ -91,7 +91,7 @@ func TestSweep(t *testing.T) {
 func TestSweepRefusals(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
-	admin := clientOf(t, server.URL())
+	admin := testenv.Client(t, server.URL())
 	setUser(t, admin, "worker", "on", ">secret", "+@all", "~a:*", "~c:*", "~lock:fill:*")
 	k := open(t, keyspace.Options{Redis: at("redis://worker:secret@" + server.Addr())})
 	fill(t, admin, "a:1", "a:2", "b:1", "b:2", "c:1")
@@ -128,7 +128,7 @@ func TestSweepInterrupted(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
 	k := open(t, keyspace.Options{Redis: at(server.URL())})
-	admin := clientOf(t, server.URL())
+	admin := testenv.Client(t, server.URL())
 	fill(t, admin, names(50_000, "a:%d")...)
 
 	for _, c := range []struct {
@@ -198,7 +198,7 @@ func TestSweepSitsOutAStall(t *testing.T) {
 	server := testenv.OwnRedis(t)
 	k := open(t, keyspace.Options{Redis: at(server.URL()), Timeout: 300 * time.Millisecond, BeaconTTL: time.Hour})
 	k.Sweeper.WatchEveryPage()
-	fill(t, clientOf(t, server.URL()), names(20_000, "a:%d")...)
+	fill(t, testenv.Client(t, server.URL()), names(20_000, "a:%d")...)
 	stalled := false
 	watch := func(p keyspace.Progress) {
 		if stalled || p.Scanned < 5000 {
@@ -214,7 +214,7 @@ func TestSweepSitsOutAStall(t *testing.T) {
 	if err != nil || got.Scanned > 30_000 || !stalled {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if n := clientOf(t, server.URL()).Keys(t.Context(), "a:*").Val(); len(n) != 0 {
+	if n := testenv.Client(t, server.URL()).Keys(t.Context(), "a:*").Val(); len(n) != 0 {
 		t.Errorf("%d keys left", len(n))
 	}
 }

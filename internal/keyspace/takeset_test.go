@@ -109,7 +109,7 @@ func TestTakeSetResumes(t *testing.T) { withTakers(t, testTakeSetResumes) }
 
 func testTakeSetResumes(t *testing.T, take taker) {
 	server := testenv.OwnRedis(t)
-	admin := clientOf(t, server.URL())
+	admin := testenv.Client(t, server.URL())
 	setUser(t, admin, "worker", "on", ">secret", "~*", "+@all", "-unlink")
 	k := open(t, keyspace.Options{Redis: at("redis://worker:secret@" + server.Addr())})
 	first, second := names(3000, "first:%d"), names(10, "second:%d")
@@ -195,7 +195,7 @@ func TestTakeSetRefusedMember(t *testing.T) { withTakers(t, testTakeSetRefusedMe
 
 func testTakeSetRefusedMember(t *testing.T, take taker) {
 	server := testenv.OwnRedis(t)
-	admin := clientOf(t, server.URL())
+	admin := testenv.Client(t, server.URL())
 	setUser(t, admin, "worker", "on", ">secret", "+@all", "~a:*", "~tag", "~none:*", "~unstale:set:*", "~lock:fill:*")
 	k := open(t, keyspace.Options{Redis: at("redis://worker:secret@" + server.Addr())})
 	fill(t, admin, "a:1", "b:1", "a:2")
@@ -228,7 +228,7 @@ func TestTakeSetTwice(t *testing.T) { withTakers(t, testTakeSetTwice) }
 
 func testTakeSetTwice(t *testing.T, take taker) {
 	server := testenv.OwnRedis(t)
-	admin := clientOf(t, server.URL())
+	admin := testenv.Client(t, server.URL())
 	setUser(t, admin, "second", "on", ">secret", "~*", "+@all")
 	first := open(t, keyspace.Options{Redis: at(server.URL())})
 	second := open(t, keyspace.Options{Redis: at("redis://second:secret@" + server.Addr())})
@@ -281,7 +281,7 @@ func TestTakeSets(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
 	k := open(t, keyspace.Options{Redis: at(server.URL()), BeaconTTL: time.Hour, SweepShare: 1})
-	c := clientOf(t, server.URL())
+	c := testenv.Client(t, server.URL())
 	large := names(3000, "large:%d")
 	fill(t, c, append(large, "tag:text")...)
 	addMembers(t, c, "tag:large", large...)

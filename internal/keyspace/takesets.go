@@ -100,7 +100,7 @@ func (b *setBatch) emptyAll(ctx context.Context) error {
 // round takes as many sets as fit into a round.
 func (b *setBatch) round(ctx context.Context, pending []*smallSet) error {
 	began := time.Now()
-	if err := b.look(ctx, pending); err != nil {
+	if err := b.askSizes(ctx, pending); err != nil {
 		return err
 	}
 	chosen := choose(pending)
@@ -125,8 +125,8 @@ func (b *setBatch) round(ctx context.Context, pending []*smallSet) error {
 	return nil
 }
 
-// look asks for the sizes that are not known, and so what is not a set.
-func (b *setBatch) look(ctx context.Context, sets []*smallSet) error {
+// askSizes asks for the sizes that are not known, and so what is not a set.
+func (b *setBatch) askSizes(ctx context.Context, sets []*smallSet) error {
 	var asked []*smallSet
 	var commands []redis.Cmder
 	for _, s := range sets {
@@ -135,7 +135,7 @@ func (b *setBatch) look(ctx context.Context, sets []*smallSet) error {
 		case err != nil:
 			return err
 		case away != nil:
-			s.end(away)
+			s.fail(away)
 		case s.size < 0:
 			asked = append(asked, s)
 			commands = append(commands, redis.NewIntCmd(ctx, "scard", s.name))
@@ -252,7 +252,7 @@ func (b *setBatch) unlink(ctx context.Context, chosen []*smallSet) (names []stri
 		}
 		from += len(s.found)
 		if len(s.failed) > 0 {
-			s.end(s.failed[0].Err)
+			s.fail(s.failed[0].Err)
 		}
 	}
 	return without(names, failed), nil
@@ -287,11 +287,11 @@ func (b *setBatch) forget(ctx context.Context, chosen []*smallSet) error {
 // fault makes an error reply the set's own error, unless it is one of all Redis.
 func (b *setBatch) fault(ctx context.Context, s *smallSet, key string, err error) error {
 	if isRefusal(err) {
-		s.end(&Refusal{Key: key, Err: err})
+		s.fail(&Refusal{Key: key, Err: err})
 		return nil
 	}
 	if o := b.taker.shards.shardOutage(ctx, err); o != nil {
-		s.end(o)
+		s.fail(o)
 		return nil
 	}
 	return b.taker.nodes.outage(ctx, err)
@@ -404,7 +404,7 @@ func (s *Sets) drain(ctx context.Context, t *unlinkResult, private string, gone 
 	for cursor, first := uint64(0), true; cursor != 0 || first; first = false {
 		var names []string
 		began := time.Now()
-		names, cursor, err = conn.SScan(ctx, private, cursor, "", pace.count()).Result()
+		names, cursor, err = conn.SScan(ctx, private, cursor, "", pace.bucketsDue()).Result()
 		if err != nil {
 			return members, s.refusal(ctx, private, err)
 		}

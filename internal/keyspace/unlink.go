@@ -115,11 +115,11 @@ func (u *Unlinker) unlink(ctx context.Context, l *beaconWriter, units []unit) (t
 	if slices.ContainsFunc(units, unit.isTombstone) {
 		units = slices.DeleteFunc(slices.Clone(units), unit.isTombstone)
 	}
-	if err := u.send(ctx, &t, u.chunks(units)); err != nil {
+	if err := u.sendChunks(ctx, &t, u.chunks(units)); err != nil {
 		return t, err
 	}
 	// Which units of the refused chunks are at fault shows when each goes alone.
-	if err := u.send(ctx, &t, oneByOne(t.unclear)); err != nil {
+	if err := u.sendChunks(ctx, &t, oneByOne(t.unclear)); err != nil {
 		return t, err
 	}
 	if err := u.unlinkSplit(ctx, &t); err != nil {
@@ -128,8 +128,8 @@ func (u *Unlinker) unlink(ctx context.Context, l *beaconWriter, units []unit) (t
 	return t, u.explainRefusals(ctx, t.refused)
 }
 
-// send sends chunks, in as many pipelines as it takes.
-func (u *Unlinker) send(ctx context.Context, t *unlinkResult, chunks []chunk) error {
+// sendChunks sends chunks, in as many pipelines as it takes.
+func (u *Unlinker) sendChunks(ctx context.Context, t *unlinkResult, chunks []chunk) error {
 	for len(chunks) > 0 {
 		var round []chunk
 		round, chunks = nextRound(chunks)
@@ -145,7 +145,7 @@ func (u *Unlinker) send(ctx context.Context, t *unlinkResult, chunks []chunk) er
 			return err
 		}
 		for i, c := range round {
-			err := t.count(c, commands[i].(*redis.IntCmd))
+			err := t.recordReply(c, commands[i].(*redis.IntCmd))
 			if err == nil {
 				continue
 			}
@@ -192,10 +192,10 @@ func (u *Unlinker) unlinkSplit(ctx context.Context, t *unlinkResult) error {
 		}
 		keys = append(keys, unit{index: one.index, key: one.key})
 	}
-	if err := u.send(ctx, t, oneByOne(leases)); err != nil {
+	if err := u.sendChunks(ctx, t, oneByOne(leases)); err != nil {
 		return err
 	}
-	return u.send(ctx, t, oneByOne(keys))
+	return u.sendChunks(ctx, t, oneByOne(keys))
 }
 
 const (
@@ -358,8 +358,8 @@ func (t *unlinkResult) follow(b Position) error {
 	return nil
 }
 
-// count records the reply to one chunk. The error is not the fault of a key.
-func (t *unlinkResult) count(c chunk, reply *redis.IntCmd) error {
+// recordReply records the reply to one chunk. The error is not the fault of a key.
+func (t *unlinkResult) recordReply(c chunk, reply *redis.IntCmd) error {
 	err := reply.Err()
 	switch {
 	case err == nil:

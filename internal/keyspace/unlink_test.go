@@ -50,7 +50,7 @@ func monitor(t *testing.T, addr string) func() []string {
 		t.Fatalf("MONITOR: %v %q", err, lines.Text())
 	}
 	return func() (seen []string) {
-		c := clientOf(t, "redis://"+addr)
+		c := testenv.Client(t, "redis://"+addr)
 		if err := c.Echo(t.Context(), "end of monitor").Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -113,7 +113,7 @@ func TestUnlinkNothing(t *testing.T) {
 func TestUnlinkRefusedKey(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
-	admin := clientOf(t, server.URL())
+	admin := testenv.Client(t, server.URL())
 	setUser(t, admin, "worker", "on", ">secret", "+@all", "~shop:*", "~lock:fill:{shop:*", "~lock:hold:{shop:*")
 	k := open(t, keyspace.Options{Redis: at("redis://worker:secret@" + server.Addr())})
 	keys := names(2000, "shop:%d")
@@ -157,12 +157,12 @@ func setUser(t *testing.T, admin *redis.Client, rules ...string) {
 func TestLeastPrivilege(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
-	admin := clientOf(t, server.URL())
+	admin := testenv.Client(t, server.URL())
 	setUser(t, admin, "worker", "on", ">secret", "-@all",
 		"+unlink", "+publish", "+subscribe", "+set", "+pexpire", "+get", "+time", "+scan", "+scard", "+renamenx", "+sscan", "+srem", "+ping", "+select",
 		"~shop:*", "~tag:*", "~lock:fill:*", "~lock:hold:*", "~unstale:set:*", "~unstale:beacon:*", "&cache:invalidate")
 	k := open(t, keyspace.Options{Redis: at("redis://worker:secret@" + server.Addr() + "/3"), BeaconTTL: time.Hour})
-	admin = clientOf(t, "redis://"+server.Addr()+"/3")
+	admin = testenv.Client(t, "redis://"+server.Addr()+"/3")
 	fill(t, admin, "shop:1", "shop:2", "shop:3")
 	if err := admin.SAdd(t.Context(), "tag:a", "shop:3").Err(); err != nil {
 		t.Fatal(err)

@@ -16,13 +16,13 @@ func TestWaitForReplica(t *testing.T) {
 	k := open(t, keyspace.Options{Redis: at(master.URL()), BeaconTTL: time.Hour, WaitReplicas: 1, Timeout: time.Second})
 	_, err := k.Unlinker.Unlink(t.Context(), targets("a"))
 	wantOutage(t, err, keyspace.StateNoReplicas)
-	if err := clientOf(t, replica.URL()).Do(t.Context(), "replicaof", "127.0.0.1", master.Port()).Err(); err != nil {
+	if err := testenv.Client(t, replica.URL()).Do(t.Context(), "replicaof", "127.0.0.1", master.Port()).Err(); err != nil {
 		t.Fatal(err)
 	}
 	testenv.Eventually(t, "a replica", func() bool { _, err := k.Unlinker.Unlink(t.Context(), targets("a")); return err == nil })
 	fill(t, k.Nodes.Client(), "b")
 	mustUnlink(t, k, targets("b"))
-	wantLeft(t, clientOf(t, replica.URL()), []string{"b"})
+	wantLeft(t, testenv.Client(t, replica.URL()), []string{"b"})
 
 	if err := replica.Pause(); err != nil {
 		t.Fatal(err)

@@ -130,7 +130,7 @@ func (w *walk) master(ctx context.Context, master *redis.Client, limit int64) er
 	conn := client.Conn()
 	defer conn.Close()
 	defer context.AfterFunc(ctx, s.watch.interrupt)()
-	if err := s.begin(ctx, conn); err != nil {
+	if err := s.measure(ctx, conn); err != nil {
 		return err
 	}
 	w.Total += s.size
@@ -144,7 +144,7 @@ func (w *walk) master(ctx context.Context, master *redis.Client, limit int64) er
 			w.All = false
 			return nil
 		}
-		names, next, err := conn.Scan(ctx, cursor, "", s.pace.count()).Result()
+		names, next, err := conn.Scan(ctx, cursor, "", s.pace.bucketsDue()).Result()
 		if err != nil {
 			return err
 		}
@@ -157,7 +157,7 @@ func (w *walk) master(ctx context.Context, master *redis.Client, limit int64) er
 			if err := s.pace.rest(ctx); err != nil {
 				return err
 			}
-			if err := w.look(ctx, conn, s, uptime, some); err != nil {
+			if err := w.readDetails(ctx, conn, s, uptime, some); err != nil {
 				return err
 			}
 		}
@@ -187,8 +187,8 @@ func (w *walk) uptime(ctx context.Context, conn *redis.Conn) (time.Duration, err
 	return time.Duration(n) * time.Second, nil
 }
 
-// look asks for the details of some keys in one pipeline.
-func (w *walk) look(ctx context.Context, conn *redis.Conn, s *scan, uptime time.Duration, names []string) error {
+// readDetails asks for the details of some keys in one pipeline.
+func (w *walk) readDetails(ctx context.Context, conn *redis.Conn, s *scan, uptime time.Duration, names []string) error {
 	pipe := conn.Pipeline()
 	asked := make([][]*redis.Cmd, len(names))
 	for i, name := range names {

@@ -20,7 +20,7 @@ import (
 func TestWalk(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
-	admin := clientOf(t, server.URL())
+	admin := testenv.Client(t, server.URL())
 	for i := range 500 {
 		if err := admin.Set(t.Context(), fmt.Sprint("shop:product:", i), "value", time.Hour).Err(); err != nil {
 			t.Fatal(err)

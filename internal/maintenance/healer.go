@@ -77,7 +77,7 @@ func (h *Healer) Step(ctx context.Context) (HealState, error) {
 		}
 		p.lose = slices.ContainsFunc(losses, func(l loss) bool { return !l.isAdopted() })
 		if p.lose {
-			p.begin(h)
+			p.logBegin(h)
 		}
 		p.left, p.found, p.expected = losses, false, 0
 		for _, l := range losses {
@@ -384,7 +384,7 @@ type progress struct {
 // lost records another loss.
 func (p *progress) lost() { p.noticed, p.left = true, nil }
 
-func (p *progress) begin(c *Healer) {
+func (p *progress) logBegin(c *Healer) {
 	if !p.began.IsZero() {
 		return
 	}

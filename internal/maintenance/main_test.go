@@ -198,11 +198,5 @@ func (b *bench) wantResults(name string, want ...maintenance.SpotResult) {
 func single(t testing.TB) *bench {
 	t.Helper()
 	server := testenv.OwnRedis(t)
-	return newBench(t, server.URL(), clientOf(t, server.Addr()))
-}
-
-func clientOf(t testing.TB, addr string) *redis.Client {
-	c := redis.NewClient(&redis.Options{Addr: addr})
-	t.Cleanup(func() { _ = c.Close() })
-	return c
+	return newBench(t, server.URL(), testenv.Client(t, "redis://"+server.Addr()))
 }

@@ -110,16 +110,16 @@ func (c *ShadowChecker) step(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case known[id], err != nil && c.unstored[id]: // most reports repeat a few differences
-			c.count(ctx, Known)
+			c.countChecked(ctx, Known)
 			continue
 		case w.seen.Before(proven):
 			if result := c.try(ctx, &w.Shadow); result != ShadowUnknown || now.Sub(w.seen) > patience {
 				known[id] = result == Confirmed || result == Known
-				c.count(ctx, result)
+				c.countChecked(ctx, result)
 				continue
 			}
 		case now.Sub(w.seen) > patience:
-			c.count(ctx, ShadowUnknown)
+			c.countChecked(ctx, ShadowUnknown)
 			continue
 		}
 		if len(left) < mostWaiting {
@@ -145,8 +145,8 @@ func (c *ShadowChecker) logDenied(err error) {
 	c.denied = time.Now()
 }
 
-// count records a checked report.
-func (c *ShadowChecker) count(ctx context.Context, r ShadowResult) {
+// countChecked records a checked report.
+func (c *ShadowChecker) countChecked(ctx context.Context, r ShadowResult) {
 	c.metrics.Checked(r)
 	if m := store.MinuteAt(time.Now()); m != c.minute {
 		c.minute, c.checked, c.confirmed = m, 0, 0
@@ -165,7 +165,7 @@ func (c *ShadowChecker) try(ctx context.Context, s *protocol.Shadow) ShadowResul
 	defer cancel()
 	m := c.Map.Map()
 	f := ShadowFinding{Shadow: *s}
-	result, err := c.check(ctx, m, &f)
+	result, err := c.confirm(ctx, m, &f)
 	if err != nil {
 		c.Log.Debug("cannot check a shadow read", "key", s.Key, "error", err)
 		return ShadowUnknown
@@ -189,8 +189,8 @@ func (c *ShadowChecker) try(ctx context.Context, s *protocol.Shadow) ShadowResul
 	return Confirmed
 }
 
-// check returns Confirmed if nothing explains the difference.
-func (c *ShadowChecker) check(ctx context.Context, m *invalidation.Map, f *ShadowFinding) (ShadowResult, error) {
+// confirm returns Confirmed if nothing explains the difference.
+func (c *ShadowChecker) confirm(ctx context.Context, m *invalidation.Map, f *ShadowFinding) (ShadowResult, error) {
 	names := f.names()
 	if f.Loaded.After(time.Now().Add(shadowSlack)) || c.State.Heals() || c.retention > 0 && time.Since(f.Lease) > c.retention-shadowSlack || len(names) > mostTags || holds(m, names) {
 		return ShadowUnknown, nil
@@ -267,8 +267,8 @@ func (f *ShadowFinding) id() []byte {
 	return sum[:]
 }
 
-// list returns the JSON of texts, never null.
-func list(texts []string) string {
+// jsonList returns the JSON of texts, never null.
+func jsonList(texts []string) string {
 	text, _ := json.Marshal(append([]string{}, texts...)) // text: it cannot fail
 	return string(text)
 }
@@ -429,7 +429,7 @@ func (t *ShadowTable) Explains(ctx context.Context, leased time.Time, reaches fu
 func (t *ShadowTable) Insert(ctx context.Context, f *ShadowFinding) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.db.Config.StatementTimeout)
 	defer cancel()
-	done, err := t.db.Side.ExecContext(ctx, insertSQL, f.id(), []byte(f.Key), list(f.Tags), list(f.Entities), f.Outcome, f.Process, f.Lease, f.Loaded)
+	done, err := t.db.Side.ExecContext(ctx, insertSQL, f.id(), []byte(f.Key), jsonList(f.Tags), jsonList(f.Entities), f.Outcome, f.Process, f.Lease, f.Loaded)
 	if err != nil {
 		return false, fmt.Errorf("store a difference: %w", err)
 	}
@@ -460,15 +460,15 @@ func (t *ShadowTable) known(ctx context.Context) (map[string]bool, error) {
 
 // Latest returns the newest findings, at most so many, the newest first.
 func (t *ShadowTable) Latest(ctx context.Context, limit int) ([]ShadowStored, error) {
-	return t.list(ctx, latestSQL, limit)
+	return t.query(ctx, latestSQL, limit)
 }
 
 // Of returns the newest findings of a key, at most so many, the newest first.
 func (t *ShadowTable) Of(ctx context.Context, key string, limit int) ([]ShadowStored, error) {
-	return t.list(ctx, ofSQL, []byte(key), limit)
+	return t.query(ctx, ofSQL, []byte(key), limit)
 }
 
-func (t *ShadowTable) list(ctx context.Context, query string, args ...any) (list []ShadowStored, err error) {
+func (t *ShadowTable) query(ctx context.Context, query string, args ...any) (list []ShadowStored, err error) {
 	ctx, cancel := context.WithTimeout(ctx, t.db.Config.StatementTimeout)
 	defer cancel()
 	rows, err := t.db.Side.QueryContext(ctx, query, args...)

@@ -61,12 +61,12 @@ func newShadowBench(t testing.TB) *shadowBench {
 func benchAt(t testing.TB, db *testenv.Database, client *redis.Client, url string) *shadowBench {
 	t.Helper()
 	at, err := redisurl.Parse(url, false)
-	must(t, err)
+	testenv.Must(t, err)
 	k, err := keyspace.Open(keyspace.Options{Redis: at, Timeout: 5 * time.Second})
-	must(t, err)
+	testenv.Must(t, err)
 	t.Cleanup(func() { _ = k.Close() })
 	m, err := invalidation.Parse("mapping.yaml", []byte(mapText), nil)
-	must(t, err)
+	testenv.Must(t, err)
 	b := &shadowBench{TB: t, db: db, store: storetest.Open(t, db.DSN), redis: client, log: &strings.Builder{}, state: newState()}
 	b.state.Progress.SetOthers(nil)
 	b.ShadowChecker = maintenance.NewShadowChecker(maintenance.Deps{
@@ -74,13 +74,6 @@ func benchAt(t testing.TB, db *testenv.Database, client *redis.Client, url strin
 	}, 24*time.Hour, b)
 	b.CountSearches(&b.searched)
 	return b
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func (b *shadowBench) exec(query string, args ...any) {
@@ -100,7 +93,7 @@ func (b *shadowBench) report(key string, tags ...string) { b.Helper(); b.reports
 func (b *shadowBench) reports(n int, key string, tags ...string) {
 	b.Helper()
 	const text = "entry"
-	must(b, b.redis.Set(b.Context(), key, text, 0).Err())
+	testenv.Must(b, b.redis.Set(b.Context(), key, text, 0).Err())
 	s := protocol.Shadow{Process: "web-1", Key: key, Tags: tags, Lease: leased, Loaded: leased.Add(time.Second), Digest: fmt.Sprintf("%x", sha1.Sum([]byte(text)))}
 	_, err := b.redis.Pipelined(b.Context(), func(p redis.Pipeliner) error {
 		for range n {
@@ -108,7 +101,7 @@ func (b *shadowBench) reports(n int, key string, tags ...string) {
 		}
 		return nil
 	})
-	must(b, err)
+	testenv.Must(b, err)
 }
 
 // step makes a step of a worker whose proof covers everything, or what was committed until proven.
@@ -136,7 +129,7 @@ func (b *shadowBench) settle(at time.Time, e store.JournalEntry) {
 	storetest.Enqueue(b, b.db.DB, storetest.Products(1)...)
 	c := storetest.Claim(b, b.store, storetest.Limits)
 	e.ID, e.Entity, e.EntityID = c.Rows[0].ID, "product", "1"
-	must(b, c.Settle(b.Context(), store.Settlement{Done: storetest.IDs(c.Rows), MapVersion: "v", Born: uint64(at.UnixMicro()), Journal: []store.JournalEntry{e}}))
+	testenv.Must(b, c.Settle(b.Context(), store.Settlement{Done: storetest.IDs(c.Rows), MapVersion: "v", Born: uint64(at.UnixMicro()), Journal: []store.JournalEntry{e}}))
 }
 
 // A difference that nothing explains is confirmed once, no matter how many processes report it and
@@ -167,7 +160,7 @@ func confirmed(t *testing.T, client *redis.Client, url string) {
 	other.want("another worker", maintenance.Known, maintenance.Known)
 	b.want("later")
 	var noted [2]int
-	must(t, b.db.DB.QueryRow("SELECT SUM(shadow_reads), SUM(confirmed) FROM cache_outbox_minutes WHERE worker = ?", b.store.ID).Scan(&noted[0], &noted[1]))
+	testenv.Must(t, b.db.DB.QueryRow("SELECT SUM(shadow_reads), SUM(confirmed) FROM cache_outbox_minutes WHERE worker = ?", b.store.ID).Scan(&noted[0], &noted[1]))
 	if noted != [2]int{2, 1} {
 		t.Errorf("%v", noted)
 	}
@@ -178,7 +171,7 @@ func confirmed(t *testing.T, client *redis.Client, url string) {
 	}
 	var key, tags, entities, outcome, process string
 	var at, loaded time.Time
-	must(t, b.db.DB.QueryRow("SELECT cache_key, tags, entities, outcome, process, leased_at, loaded_at FROM cache_outbox_shadow").Scan(&key, &tags, &entities, &outcome, &process, &at, &loaded))
+	testenv.Must(t, b.db.DB.QueryRow("SELECT cache_key, tags, entities, outcome, process, leased_at, loaded_at FROM cache_outbox_shadow").Scan(&key, &tags, &entities, &outcome, &process, &at, &loaded))
 	if key != "shop:product:1" || tags != `["product-1"]` || entities != `["product","review"]` || outcome != "no_row" || process != "web-1" || !at.Equal(leased) || !loaded.Equal(leased.Add(time.Second)) {
 		t.Error(key, tags, entities, outcome, process, at, loaded)
 	}
@@ -231,12 +224,12 @@ func TestOutcomes(t *testing.T) {
 	b.report("shop:other")
 	b.want("all", slices.Repeat([]maintenance.ShadowResult{maintenance.Confirmed}, 5)...)
 	rows, err := b.db.DB.Query("SELECT CONCAT(cache_key, ' ', outcome, ' ', entities) FROM cache_outbox_shadow ORDER BY cache_key")
-	must(t, err)
+	testenv.Must(t, err)
 	defer rows.Close()
 	var all []string
 	for rows.Next() {
 		text := ""
-		must(t, rows.Scan(&text))
+		testenv.Must(t, rows.Scan(&text))
 		all = append(all, text)
 	}
 	want := []string{
@@ -335,12 +328,12 @@ func TestNotConfirmed(t *testing.T) {
 	for _, key := range []string{"shop:product:1", "shop:product:2", "shop:product:3"} {
 		b.report(key)
 	}
-	must(t, b.redis.Set(t.Context(), "shop:product:1", "new", 0).Err())
-	must(t, b.redis.Del(t.Context(), "shop:product:2", "shop:product:3").Err())
-	must(t, b.redis.LPush(t.Context(), "shop:product:3", "x").Err())
+	testenv.Must(t, b.redis.Set(t.Context(), "shop:product:1", "new", 0).Err())
+	testenv.Must(t, b.redis.Del(t.Context(), "shop:product:2", "shop:product:3").Err())
+	testenv.Must(t, b.redis.LPush(t.Context(), "shop:product:3", "x").Err())
 	b.want("replaced, gone and of another type", maintenance.Gone, maintenance.Gone, maintenance.Gone)
 	b.report("shop:held:1")
-	must(t, b.redis.XAdd(t.Context(), &redis.XAddArgs{Stream: protocol.ShadowKey, Values: []string{"key", "no report"}}).Err())
+	testenv.Must(t, b.redis.XAdd(t.Context(), &redis.XAddArgs{Stream: protocol.ShadowKey, Values: []string{"key", "no report"}}).Err())
 	if b.want("a hold that is longer than the lease"); b.Waiting() != 1 {
 		t.Errorf("%d reports wait", b.Waiting())
 	}
@@ -373,7 +366,7 @@ func TestPrivileges(t *testing.T) {
 	admin := redis.NewClient(&redis.Options{Addr: r.Addr()})
 	t.Cleanup(func() { _ = admin.Close() })
 	m, err := invalidation.Parse("mapping.yaml", []byte(mapText), nil)
-	must(t, err)
+	testenv.Must(t, err)
 	db := storetest.Migrated(t)
 	for _, may := range []bool{true, false} {
 		testenv.SetUser(t, admin, "worker", append([]string{"reset", "on", ">secret"}, doctor.ACLRules(doctor.Worker, doctor.ACLOptions{Map: m, Shadow: may})...)...)

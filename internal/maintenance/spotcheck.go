@@ -160,10 +160,10 @@ func (c *SpotChecker) tick(ctx context.Context, now time.Time) {
 	if c.State.InOutage() {
 		return
 	}
-	list, idle := c.due(now)
+	list, idle := c.dueChecks(now)
 	if !idle && time.Since(c.denied) >= deniedPause {
 		limited, cancel := context.WithTimeout(ctx, lookLimit)
-		c.look(limited, list)
+		c.lookTwice(limited, list)
 		cancel()
 	}
 	if len(c.unkept) > 0 && time.Since(c.kept) >= deniedPause {
@@ -174,9 +174,9 @@ func (c *SpotChecker) tick(ctx context.Context, now time.Time) {
 	}
 }
 
-// due returns the checks to look at now, and whether there is nothing to do at all. An account that
-// may not look, as far as known, is tried with the first look alone.
-func (c *SpotChecker) due(now time.Time) (list []*check, idle bool) {
+// dueChecks returns the checks to look at now, and whether there is nothing to do at all. An
+// account that may not look, as far as known, is tried with the first look alone.
+func (c *SpotChecker) dueChecks(now time.Time) (list []*check, idle bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.sample.spend(time.Now())
@@ -185,13 +185,13 @@ func (c *SpotChecker) due(now time.Time) (list []*check, idle bool) {
 	if !c.proven {
 		most = 1
 	}
-	return c.sample.due(now, most), idle
+	return c.sample.takeDue(now, most), idle
 }
 
-// look looks at keys, and again at those that are stale at first sight: between the answer about
-// the beacon and that about the key, another server may have taken over.
-func (c *SpotChecker) look(ctx context.Context, list []*check) {
-	seen := c.ask(ctx, list)
+// lookTwice looks at keys, and again at those that are stale at first sight: between the answer
+// about the beacon and that about the key, another server may have taken over.
+func (c *SpotChecker) lookTwice(ctx context.Context, list []*check) {
+	seen := c.lookOnce(ctx, list)
 	var again []*check
 	for i, one := range list {
 		r := Unknown
@@ -202,12 +202,12 @@ func (c *SpotChecker) look(ctx context.Context, list []*check) {
 			again = append(again, one)
 			continue
 		}
-		c.end(one, r)
+		c.settle(one, r)
 	}
 	if len(again) == 0 {
 		return
 	}
-	seen = c.ask(ctx, again)
+	seen = c.lookOnce(ctx, again)
 	var found []SpotStale
 	for i, one := range again {
 		r, stale := Unknown, (*SpotStale)(nil)
@@ -215,19 +215,19 @@ func (c *SpotChecker) look(ctx context.Context, list []*check) {
 			r, stale = one.evaluate(seen[i], c.generation())
 		}
 		if r != Found {
-			c.end(one, r)
+			c.settle(one, r)
 			continue
 		}
 		stale.Repaired = c.unlink(ctx, stale, seen[i].Head)
 		if one.found != Found {
 			c.metrics.Checked(Found)
 		}
-		c.counts.set(one, Found, stale.Repaired)
+		c.counts.countResult(one, Found, stale.Repaired)
 		if !stale.Repaired { // a later look may
-			c.wait(one)
+			c.putBack(one)
 		}
 		if c.repair.isNew(stale.Key, seen[i].Head, stale.Repaired) {
-			c.report(stale)
+			c.logStale(stale)
 			found = append(found, *stale)
 		}
 	}
@@ -246,8 +246,8 @@ func (c *SpotChecker) keep(ctx context.Context, found []SpotStale) {
 	}
 }
 
-// ask sends one look, and returns nil if it failed or if nothing is certain now.
-func (c *SpotChecker) ask(ctx context.Context, list []*check) []keyspace.Seen {
+// lookOnce sends one look, and returns nil if it failed or if nothing is certain now.
+func (c *SpotChecker) lookOnce(ctx context.Context, list []*check) []keyspace.Seen {
 	asked := make([]keyspace.Asked, len(list))
 	for i, one := range list {
 		asked[i] = keyspace.Asked{Key: one.SpotKey.Key, Epoch: one.batch.Position.Epoch, Hold: one.Hold > 0}
@@ -281,28 +281,28 @@ func (c *SpotChecker) generation() int {
 	return c.watch.generation
 }
 
-// end records the result of a look that found nothing stale. The last look decides, unless an
+// settle records the result of a look that found nothing stale. The last look decides, unless an
 // earlier one has found a stale entry.
-func (c *SpotChecker) end(one *check, r SpotResult) {
+func (c *SpotChecker) settle(one *check, r SpotResult) {
 	if one.found == Found {
 		return
 	}
-	more := c.wait(one)
-	c.counts.set(one, r, false)
+	more := c.putBack(one)
+	c.counts.countResult(one, r, false)
 	if !more {
 		c.metrics.Checked(r)
 	}
 }
 
-// wait puts a check back until its next look, and reports whether there is one. Once times are
+// putBack puts a check back until its next look, and reports whether there is one. Once times are
 // incomparable, there are no further looks.
-func (c *SpotChecker) wait(one *check) bool {
+func (c *SpotChecker) putBack(one *check) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	one.looks++
 	more := one.looks < len(delays) && one.batch.generation == c.watch.generation
 	if more {
-		c.sample.wait(one)
+		c.sample.putBack(one)
 	}
 	return more
 }
@@ -313,7 +313,7 @@ func (c *SpotChecker) writeCounts(ctx context.Context) {
 	c.mu.Lock()
 	now := store.MinuteAt(c.settled)
 	c.mu.Unlock()
-	if err := c.counts.write(ctx, c.records, now); err != nil {
+	if err := c.counts.writeMinutes(ctx, c.records, now); err != nil {
 		c.Log.Debug("cannot write the results of spot checks", "error", err)
 	}
 }
@@ -426,8 +426,8 @@ func (s *sample) spend(now time.Time) {
 	s.spare = slices.Delete(s.spare, 0, n)
 }
 
-// due removes and returns the checks that are to look now, at most so many.
-func (s *sample) due(now time.Time, most int) (list []*check) {
+// takeDue removes and returns the checks that are to look now, at most so many.
+func (s *sample) takeDue(now time.Time, most int) (list []*check) {
 	for looks := range s.queues {
 		queue := s.queues[looks]
 		n := 0
@@ -440,8 +440,8 @@ func (s *sample) due(now time.Time, most int) (list []*check) {
 	return list
 }
 
-// wait puts checks back until their next look.
-func (s *sample) wait(c *check) { s.queues[c.looks] = append(s.queues[c.looks], c) }
+// putBack puts checks back until their next look.
+func (s *sample) putBack(c *check) { s.queues[c.looks] = append(s.queues[c.looks], c) }
 
 func (s *sample) isEmpty() bool {
 	return len(s.spare) == 0 && !slices.ContainsFunc(s.queues[:], func(q []*check) bool { return len(q) > 0 })
@@ -458,8 +458,8 @@ func newCheckCounts() checkCounts {
 	return checkCounts{map[store.Minute]*store.Checks{}, map[store.Minute]bool{}}
 }
 
-// set counts the result of a check, in place of that of its last look.
-func (t *checkCounts) set(c *check, r SpotResult, repaired bool) {
+// countResult counts the result of a check, in place of that of its last look.
+func (t *checkCounts) countResult(c *check, r SpotResult, repaired bool) {
 	minute := store.MinuteAt(c.batch.SettledAt)
 	n := t.counts[minute]
 	if n == nil {
@@ -504,8 +504,8 @@ func countCheck(n *store.Checks, b *batch, r SpotResult, by int) {
 	ofBatch(&b.known, &n.Sampled)
 }
 
-// write writes the minutes that have changed, and drops those whose checks have all ended.
-func (t *checkCounts) write(ctx context.Context, to SpotRecords, now store.Minute) error {
+// writeMinutes writes the minutes that have changed, and drops those whose checks have all ended.
+func (t *checkCounts) writeMinutes(ctx context.Context, to SpotRecords, now store.Minute) error {
 	for minute := range maps.Clone(t.changed) {
 		if err := to.NoteChecks(ctx, minute, *t.counts[minute]); err != nil {
 			return err

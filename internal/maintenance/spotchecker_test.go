@@ -80,7 +80,7 @@ func TestResults(t *testing.T) {
 	t.Run("Sentinel", func(t *testing.T) {
 		t.Parallel()
 		set := testenv.OwnSentinel(t)
-		testResults(t, newBench(t, set.URL("", 0), clientOf(t, set.Master.Addr())))
+		testResults(t, newBench(t, set.URL("", 0), testenv.Client(t, "redis://"+set.Master.Addr())))
 	})
 	t.Run("Cluster", func(t *testing.T) {
 		t.Parallel()
@@ -172,7 +172,7 @@ func TestRestOfABurst(t *testing.T) {
 	t.Parallel()
 	const rate, names, survivors = 50, 216, 7
 	server := testenv.OwnRedis(t)
-	b := newBenchOf(t, server.URL(), clientOf(t, server.Addr()), rate)
+	b := newBenchOf(t, server.URL(), testenv.Client(t, "redis://"+server.Addr()), rate)
 	b.settle("first", 0) // it proves that the account may look
 	b.Tick(t.Context(), time.Second)
 	targets, keys := make([]keyspace.Target, names), make([]maintenance.SpotKey, names)
@@ -250,7 +250,7 @@ func TestUnknown(t *testing.T) {
 	t.Run("outage", func(t *testing.T) {
 		t.Parallel()
 		server := testenv.OwnRedis(t)
-		b := newBench(t, server.URL(), clientOf(t, server.Addr()))
+		b := newBench(t, server.URL(), testenv.Client(t, "redis://"+server.Addr()))
 		b.settle("a", 0)
 		b.state.Down(context.DeadlineExceeded)
 		b.wantResults("without looks")
@@ -273,7 +273,7 @@ func TestUnknown(t *testing.T) {
 	t.Run("old snapshot", func(t *testing.T) {
 		t.Parallel()
 		server := testenv.OwnRedis(t)
-		b := newBench(t, server.URL(), clientOf(t, server.Addr()))
+		b := newBench(t, server.URL(), testenv.Client(t, "redis://"+server.Addr()))
 		b.settle("b", 0)
 		b.set("a", entry(b.now("a")))
 		if err := b.redis.Save(t.Context()).Err(); err != nil {
@@ -292,12 +292,12 @@ func TestUnknown(t *testing.T) {
 	t.Run("failover", func(t *testing.T) {
 		t.Parallel()
 		set := testenv.OwnSentinel(t)
-		b := newBench(t, set.URL("", 0), clientOf(t, set.Master.Addr()))
+		b := newBench(t, set.URL("", 0), testenv.Client(t, "redis://"+set.Master.Addr()))
 		b.set("a", entry(b.now("a")))
 		if n, err := b.redis.(*redis.Client).Wait(t.Context(), 1, 10*time.Second).Result(); n != 1 || err != nil {
 			t.Fatal(n, err)
 		}
-		replica := clientOf(t, set.Replica.Addr())
+		replica := testenv.Client(t, "redis://"+set.Replica.Addr())
 		if err := replica.Do(t.Context(), "replicaof", "no", "one").Err(); err != nil { // it lags from now on
 			t.Fatal(err)
 		}
@@ -344,7 +344,7 @@ func TestUnknown(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = server.Close() })
-		b := newBench(t, server.URL(), clientOf(t, server.Addr()))
+		b := newBench(t, server.URL(), testenv.Client(t, "redis://"+server.Addr()))
 		set := func(jump time.Duration) {
 			file.Set(jump)
 			// Valkey 9 shows it some time later.
@@ -381,7 +381,7 @@ func TestUnknown(t *testing.T) {
 func TestMissingRights(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
-	admin := clientOf(t, server.Addr())
+	admin := testenv.Client(t, "redis://"+server.Addr())
 	old := []string{"on", ">secret", "-@all", "+ping", "+get", "+set", "+unlink", "+time", "~*"}
 	testenv.SetUser(t, admin, "worker", old...)
 	b := newBench(t, "redis://worker:secret@"+server.Addr()+"/0", admin)

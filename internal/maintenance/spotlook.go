@@ -152,8 +152,8 @@ func newRepairs() repairs {
 	return repairs{last: map[string]repair{}, tokens: repairsPerSecond, filled: time.Now()}
 }
 
-// take reports whether a key may be repaired now.
-func (r *repairs) take(key string) bool {
+// mayRepair reports whether a key may be repaired now.
+func (r *repairs) mayRepair(key string) bool {
 	now := time.Now()
 	for key, last := range r.last {
 		if now.Sub(last.seen) >= repairPause {
@@ -182,7 +182,7 @@ func (r *repairs) isNew(key, head string, repaired bool) bool {
 
 // unlink unlinks a stale entry, if it is still the same, and publishes its key.
 func (c *SpotChecker) unlink(ctx context.Context, s *SpotStale, head string) bool {
-	if !c.repair.take(s.Key) {
+	if !c.repair.mayRepair(s.Key) {
 		return false
 	}
 	onlyHeld := s.Held && (s.LeasedAt.IsZero() || !s.LeasedAt.Before(s.UnlinkedAt))
@@ -244,8 +244,8 @@ func (c *SpotChecker) drop() {
 	c.sample.spare = nil
 }
 
-// report logs a stale entry.
-func (c *SpotChecker) report(s *SpotStale) {
+// logStale logs a stale entry.
+func (c *SpotChecker) logStale(s *SpotStale) {
 	args := []any{
 		"key", s.Key, "entity", s.Entity, "id", s.ID, "row", s.Row, "trace", s.Trace, "epoch", s.Position.Epoch, "position", s.Position.N,
 		"unlinked_at", s.UnlinkedAt, "seen_after", s.After.Round(time.Millisecond).String(), "repaired", s.Repaired,

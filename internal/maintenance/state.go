@@ -94,8 +94,8 @@ func (s *State) Begin() {
 	s.lastTurn, s.started = time.Now(), false
 	s.lossFound.Store(false)
 	s.mayBePaused.Store(true)
-	s.Loop.begin()
-	s.Progress.begin()
+	s.Loop.reset()
+	s.Progress.reset()
 }
 
 // Up records a turn of the loop that reached both servers. In a pause it reached MySQL and did not
@@ -363,8 +363,8 @@ type LoopState struct {
 	healed   string    // the beacon's epoch at the last comparison that found Redis complete
 }
 
-// begin is for a loop that has not polled yet.
-func (p *LoopState) begin() {
+// reset is for a loop that has not polled yet.
+func (p *LoopState) reset() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.withheld, p.polled, p.batch, p.healed = errUnstarted, time.Time{}, time.Time{}, ""
@@ -446,7 +446,7 @@ type Progress struct {
 	others  atomic.Pointer[[]string]  // names of other outboxes in the same Redis
 }
 
-func (p *Progress) begin() {
+func (p *Progress) reset() {
 	p.failed.Store(false)
 	p.drained.Store(0)
 	p.proven.Store(nil)

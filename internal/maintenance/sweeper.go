@@ -113,7 +113,7 @@ func (s *Sweeper) Sweep(ctx context.Context) (done int, err error) {
 	defer lock.Release()
 	watch := newSweepWatch(ctx, s, lock)
 	done, err = newRounds(s, watch).sweepRequests()
-	if cause := watch.end(); cause != nil {
+	if cause := watch.stopSweeps(); cause != nil {
 		err = cause
 	}
 	return done, err
@@ -150,7 +150,7 @@ type SweepMetrics interface {
 
 // rounds runs the sweeps of the process that holds the sweep lock: batches of index sets in
 // sequence and, concurrently, scans for patterns. Neither waits for the other, but they share one
-// limit on Redis's time. The goroutine of run owns the struct.
+// limit on Redis's time. The goroutine of sweepRequests owns the struct.
 type rounds struct {
 	*Sweeper
 	watch *sweepWatch
@@ -195,7 +195,7 @@ func (s *rounds) sweepRequests() (done int, err error) {
 	for {
 		running := false
 		for _, k := range s.kinds {
-			s.begin(ctx, k)
+			s.startNext(ctx, k)
 			running = running || k.running
 		}
 		if !running {
@@ -204,7 +204,7 @@ func (s *rounds) sweepRequests() (done int, err error) {
 		select {
 		case o := <-s.ended:
 			done += o.done
-			s.end(o)
+			s.finishKind(o)
 			if IsLoss(o.err) {
 				cancel() // all sweeps begin again
 			}
@@ -214,14 +214,14 @@ func (s *rounds) sweepRequests() (done int, err error) {
 	}
 }
 
-// begin starts the next requests of a kind, if there are any and none of the kind are running.
-func (s *rounds) begin(ctx context.Context, k *kind) {
+// startNext starts the next requests of a kind, if there are any and none of the kind are running.
+func (s *rounds) startNext(ctx context.Context, k *kind) {
 	if k.running || ctx.Err() != nil || time.Now().Before(k.retry) {
 		return
 	}
 	requests, err := s.next(ctx, k)
 	if err != nil {
-		s.end(outcome{of: k, err: err})
+		s.finishKind(outcome{of: k, err: err})
 		return
 	}
 	if len(requests) == 0 && k.after > 0 { // the round has ended
@@ -267,9 +267,9 @@ func (s *rounds) next(ctx context.Context, k *kind) ([]store.Sweep, error) {
 	return requests, err
 }
 
-// end records the outcome of a batch or a scan. Unless an error concerns single requests, it ends
-// the round.
-func (s *rounds) end(o outcome) {
+// finishKind records the outcome of a batch or a scan. Unless an error concerns single requests, it
+// ends the round.
+func (s *rounds) finishKind(o outcome) {
 	k := o.of
 	k.running = false
 	var some *someAway
@@ -322,7 +322,8 @@ type state struct {
 	large    int  // large sets that are left to clear
 }
 
-// newSweepWatch starts a watch, which runs until end is called. The sweeps must use the watch's context.
+// newSweepWatch starts a watch, which runs until stopSweeps. The sweeps must use the watch's
+// context.
 func newSweepWatch(ctx context.Context, of *Sweeper, lock *store.SweepLock) *sweepWatch {
 	w := &sweepWatch{Sweeper: of, lock: lock, stop: make(chan struct{}), states: map[store.SweepKind]*state{
 		store.SweepPattern: {}, store.SweepSet: {},
@@ -332,8 +333,8 @@ func newSweepWatch(ctx context.Context, of *Sweeper, lock *store.SweepLock) *swe
 	return w
 }
 
-// begin records that sweeps of a kind begin.
-func (s *sweepWatch) begin(p store.SweepProgress) {
+// markRunning records that sweeps of a kind have begun.
+func (s *sweepWatch) markRunning(p store.SweepProgress) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := s.states[p.Kind]
@@ -346,7 +347,7 @@ func (s *sweepWatch) beginSets() {
 	under := s.states[store.SweepSet].running
 	s.mu.Unlock()
 	if !under {
-		s.begin(store.SweepProgress{Kind: store.SweepSet})
+		s.markRunning(store.SweepProgress{Kind: store.SweepSet})
 	}
 }
 
@@ -375,8 +376,8 @@ func (s *sweepWatch) over(kind store.SweepKind) {
 	st.running = false
 }
 
-// end ends the watch. It returns the reason if the watch stopped the sweeps.
-func (s *sweepWatch) end() error {
+// stopSweeps ends the watch. It returns the reason if the watch stopped the sweeps.
+func (s *sweepWatch) stopSweeps() error {
 	close(s.stop)
 	s.group.Wait()
 	var cause error
@@ -476,10 +477,10 @@ type setCounts struct {
 	grown time.Time // when it last rose
 }
 
-// take records a total and reports whether requests keep arriving. A set that is finished during
-// the count may be counted twice or not at all, so a difference of up to one batch does not count
-// as growth.
-func (c *setCounts) take(total int64, took time.Duration) (arriving bool) {
+// recordTotal records a total and reports whether requests keep arriving. A set that is finished
+// during the count may be counted twice or not at all, so a difference of up to one batch does not
+// count as growth.
+func (c *setCounts) recordTotal(total int64, took time.Duration) (arriving bool) {
 	now := time.Now()
 	if total > c.base+setsOfABatch || c.grown.IsZero() {
 		c.base, c.grown = total, now
@@ -511,6 +512,6 @@ func (s *sweepWatch) countSets() {
 		return
 	}
 	total := taken + int64(n)
-	progress.arriving = progress.counts.take(total, time.Since(asked))
+	progress.arriving = progress.counts.recordTotal(total, time.Since(asked))
 	progress.progress.Total = max(total, progress.progress.Scanned)
 }

@@ -22,7 +22,7 @@ func (x *executor) patterns(ctx context.Context, requests []store.Sweep) (done i
 		}
 		asked[r.Name] = append(asked[r.Name], r)
 	}
-	x.watch.begin(store.SweepProgress{Kind: store.SweepPattern, Patterns: len(patterns)})
+	x.watch.markRunning(store.SweepProgress{Kind: store.SweepPattern, Patterns: len(patterns)})
 	defer x.watch.over(store.SweepPattern)
 	result, err := x.Redis.Sweep(ctx, patterns, func(p keyspace.Progress) {
 		x.watch.updateProgress(store.SweepPattern, func(progress *store.SweepProgress) {
@@ -120,7 +120,7 @@ func (x *executor) sets(ctx context.Context, requests []store.Sweep) (done int, 
 	defer x.watch.setsInHand(0)
 	for i, r := range large {
 		x.watch.setsInHand(len(large) - i)
-		err := x.set(ctx, version, r)
+		err := x.clearSet(ctx, version, r)
 		switch {
 		case err == nil:
 			done++
@@ -136,8 +136,8 @@ func (x *executor) sets(ctx context.Context, requests []store.Sweep) (done int, 
 	return done, nil
 }
 
-// set clears one large set.
-func (x *executor) set(ctx context.Context, version string, r store.Sweep) error {
+// clearSet clears one large set.
+func (x *executor) clearSet(ctx context.Context, version string, r store.Sweep) error {
 	taken, err := x.Redis.TakeSet(ctx, r.Name, r.ID, x.publishMembers(ctx))
 	switch {
 	case isRefusal(err):

@@ -146,7 +146,7 @@ func (c *Case) mismatches(m *invalidation.Map, reads *reads, touched map[CaseTem
 		case problem != "":
 			problems = append(problems, fmt.Sprintf("%s (line %d) %s", text, line, problem))
 		case reachedBy(made, names) == nil:
-			problems = append(problems, fmt.Sprintf("it does not reach %s (line %d); it reaches %s", shown(text, names), line, list(made)))
+			problems = append(problems, fmt.Sprintf("it does not reach %s (line %d); it reaches %s", shown(text, names), line, namesOf(made)))
 		}
 	}
 	for i, text := range c.Spares.texts {
@@ -242,7 +242,7 @@ func shown(text string, names []string) string {
 // mostListed is the maximum number of names in a problem.
 const mostListed = 5
 
-func list(made []invalidation.Expanded) string {
+func namesOf(made []invalidation.Expanded) string {
 	var names []string
 	for _, one := range made {
 		names = append(names, one.Names...)

@@ -12,12 +12,12 @@ import (
 )
 
 // JSON writes v as one indented object; keys and patterns stay readable.
-func JSON(w io.Writer, v any) error { return write(w, v, "  ") }
+func JSON(w io.Writer, v any) error { return encode(w, v, "  ") }
 
 // JSONLine writes v as one line.
-func JSONLine(w io.Writer, v any) error { return write(w, v, "") }
+func JSONLine(w io.Writer, v any) error { return encode(w, v, "") }
 
-func write(w io.Writer, v any, indent string) error {
+func encode(w io.Writer, v any, indent string) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", indent)

@@ -99,7 +99,7 @@ func (p *parser) object() error {
 }
 
 func (p *parser) member() error {
-	name, err := p.text()
+	name, err := p.stringValue()
 	if err != nil {
 		return &Error{Err: err}
 	}
@@ -197,7 +197,7 @@ func (p *parser) scalar() error {
 	var err error
 	switch c := p.peek(); {
 	case c == '"':
-		value, err = p.text()
+		value, err = p.stringValue()
 	case c == '-' || c >= '0' && c <= '9':
 		value, err = p.number()
 	case c == 't':
@@ -311,12 +311,12 @@ func nestingOf(err error) nesting {
 func skipNested(src string, pos int) (int, error) {
 	n := nest{parser: parser{scanner: scanner{src: src, pos: pos}}, names: map[memberName]struct{}{}}
 	for {
-		inside, err := n.begin()
+		inside, err := n.openValue()
 		if err != nil {
 			return 0, err
 		}
 		if !inside {
-			if n.end(); len(n.open) == 0 {
+			if n.closeOver(); len(n.open) == 0 {
 				return n.pos, nil
 			}
 			if err := n.expect(','); err != nil {
@@ -342,9 +342,9 @@ type memberName struct {
 	name   string
 }
 
-// begin consumes a scalar, or the beginning of a list or an object, and reports whether that has
-// anything in it.
-func (n *nest) begin() (bool, error) {
+// openValue consumes a scalar, or the beginning of a list or an object, and reports whether that
+// has anything in it.
+func (n *nest) openValue() (bool, error) {
 	if c := n.peek(); c != '[' && c != '{' {
 		err := n.scalar()
 		n.values = n.values[:0]
@@ -355,8 +355,8 @@ func (n *nest) begin() (bool, error) {
 	return n.peek() != n.closing(), nil
 }
 
-// end consumes the ends of the lists and objects that are over.
-func (n *nest) end() {
+// closeOver consumes the ends of the lists and objects that are over.
+func (n *nest) closeOver() {
 	for len(n.open) > 0 && n.peek() == n.closing() {
 		n.pos++
 		n.open = n.open[:len(n.open)-1]
@@ -376,7 +376,7 @@ func (n *nest) member() error {
 	if n.closing() == ']' {
 		return nil
 	}
-	text, err := n.text()
+	text, err := n.stringValue()
 	if err != nil {
 		return err
 	}

@@ -98,8 +98,8 @@ func (s *scanner) digits() (n int) {
 	return n
 }
 
-// text consumes a string. Without escapes it is a piece of src and costs no allocation.
-func (s *scanner) text() (string, error) {
+// stringValue consumes a string. Without escapes it is a piece of src and costs no allocation.
+func (s *scanner) stringValue() (string, error) {
 	if err := s.expect('"'); err != nil {
 		return "", err
 	}

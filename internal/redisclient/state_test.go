@@ -18,17 +18,10 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func clientAt(t *testing.T, url string) *redis.Client {
 	t.Helper()
 	o, err := redis.ParseURL(url)
-	must(t, err)
+	testenv.Must(t, err)
 	client := redis.NewClient(o)
 	t.Cleanup(func() { _ = client.Close() })
 	return client
@@ -69,7 +62,7 @@ func TestCheckState(t *testing.T) {
 		for j := range 1000 {
 			keys = append(keys, fmt.Sprintf("lock:{%d-%d}", i, j), "x")
 		}
-		must(t, client.MSet(t.Context(), keys...).Err())
+		testenv.Must(t, client.MSet(t.Context(), keys...).Err())
 	}
 	wantFaults(t, client)
 }
@@ -80,12 +73,12 @@ func TestCheckStateOfACache(t *testing.T) {
 	t.Parallel()
 	address := stateServer(t)
 	o, err := redisurl.Parse("redis://"+address+"/3", false)
-	must(t, err)
+	testenv.Must(t, err)
 	k, err := keyspace.Open(keyspace.Options{Redis: o, BeaconTTL: time.Hour, Timeout: 5 * time.Second})
-	must(t, err)
-	defer func() { must(t, k.Close()) }()
+	testenv.Must(t, err)
+	defer func() { testenv.Must(t, k.Close()) }()
 	_, err = k.Unlinker.Unlink(t.Context(), []keyspace.Target{{Key: "shop:product:1"}})
-	must(t, err)
+	testenv.Must(t, err)
 	same, other := clientAt(t, "redis://"+address+"/3"), clientAt(t, "redis://"+address+"/4")
 	wantFaults(t, same, address+" is the cache's (a worker has left unstale:beacon:")
 	wantFaults(t, other)
@@ -117,7 +110,7 @@ func TestCheckStateNeeds(t *testing.T) {
 				rules = append(rules, right)
 			}
 		}
-		must(t, admin.Do(t.Context(), rules...).Err())
+		testenv.Must(t, admin.Do(t.Context(), rules...).Err())
 		client := clientAt(t, "redis://app:change-me@"+address)
 		if without == "" {
 			wantFaults(t, client)

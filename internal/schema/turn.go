@@ -36,7 +36,7 @@ func InTurn(ctx context.Context, db *sql.DB, task string, say func(notice string
 		if t.lease, err = takeLease(ctx, conn, task, say); err != nil {
 			return fmt.Errorf("wait for the turn to %s: %w", task, err)
 		}
-		defer func() { err = cmp.Or(err, t.lease.end(task)) }()
+		defer func() { err = cmp.Or(err, t.lease.free(task)) }()
 		return fn(t)
 	})
 }
@@ -179,7 +179,7 @@ func takeLease(ctx context.Context, conn *sql.Conn, task string, say func(notice
 	l := &lease{conn: conn, owner: fmt.Sprintf("%s, process %d on %.180s, %s", task, os.Getpid(), host, rand.Text()[:8])}
 	_, err := conn.ExecContext(ctx, leaseSessionSQL, max(1, int(leaseTime.Seconds())))
 	if err == nil {
-		err = l.wait(ctx, say)
+		err = l.acquire(ctx, say)
 	}
 	switch {
 	case mysqlerr.Number(err) == mysqlerr.NoRight:
@@ -197,8 +197,8 @@ func takeLease(ctx context.Context, conn *sql.Conn, task string, say func(notice
 	return l, nil
 }
 
-// wait returns when the lease is taken, or taken over.
-func (l *lease) wait(ctx context.Context, say func(notice string)) error {
+// acquire returns when the lease is taken, or taken over.
+func (l *lease) acquire(ctx context.Context, say func(notice string)) error {
 	var seen, seenUntil, owner, until string
 	for began, since := time.Now(), time.Now(); ; {
 		var expired bool
@@ -254,8 +254,8 @@ func (l *lease) renew() error {
 	return l.lost
 }
 
-// end frees the lease. It returns an error if another process has taken it over.
-func (l *lease) end(task string) error {
+// free frees the lease. It returns an error if another process has taken it over.
+func (l *lease) free(task string) error {
 	l.cancel()
 	l.keeper.Wait()
 	n, err := l.exec(context.Background(), endSQL, l.owner)

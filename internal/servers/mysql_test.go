@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/servers"
+	"github.com/unstale/unstale/internal/testenv"
 )
 
 func startMySQL(t *testing.T, o servers.MySQLOptions) *servers.MySQL {
@@ -29,16 +30,6 @@ func startMySQL(t *testing.T, o servers.MySQLOptions) *servers.MySQL {
 	return m
 }
 
-func open(t *testing.T, dsn string) *sql.DB {
-	t.Helper()
-	db, err := sql.Open("mysql", dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	return db
-}
-
 func text(t *testing.T, db *sql.DB, query string) string {
 	t.Helper()
 	var s string
@@ -52,7 +43,7 @@ func TestMySQLAnswersOverSocketAndTCP(t *testing.T) {
 	t.Parallel()
 	m := startMySQL(t, servers.MySQLOptions{})
 	for _, dsn := range []string{m.DSN(""), m.TCPDSN("")} {
-		db := open(t, dsn)
+		db := testenv.OpenDB(t, dsn)
 		if got := text(t, db, "SELECT VERSION()"); got != m.Version() {
 			t.Errorf("VERSION() = %q, Version() = %q", got, m.Version())
 		}
@@ -64,18 +55,18 @@ func TestMySQLAnswersOverSocketAndTCP(t *testing.T) {
 		}
 	}
 	var now time.Time
-	if err := open(t, m.DSN("")).QueryRowContext(t.Context(), "SELECT NOW(6)").Scan(&now); err != nil || now.Location() != time.UTC {
+	if err := testenv.OpenDB(t, m.DSN("")).QueryRowContext(t.Context(), "SELECT NOW(6)").Scan(&now); err != nil || now.Location() != time.UTC {
 		t.Errorf("NOW() = %v, %v, want a time in UTC", now, err)
 	}
 }
 
 func TestMySQLIsDurableUnlessToldOtherwise(t *testing.T) {
 	t.Parallel()
-	db := open(t, startMySQL(t, servers.MySQLOptions{}).DSN(""))
+	db := testenv.OpenDB(t, startMySQL(t, servers.MySQLOptions{}).DSN(""))
 	if got := text(t, db, "SELECT @@innodb_flush_log_at_trx_commit"); got != "1" {
 		t.Errorf("innodb_flush_log_at_trx_commit = %s, want 1", got)
 	}
-	db = open(t, startMySQL(t, servers.MySQLOptions{Args: []string{"--innodb-flush-log-at-trx-commit=0"}}).DSN(""))
+	db = testenv.OpenDB(t, startMySQL(t, servers.MySQLOptions{Args: []string{"--innodb-flush-log-at-trx-commit=0"}}).DSN(""))
 	if got := text(t, db, "SELECT @@innodb_flush_log_at_trx_commit"); got != "0" {
 		t.Errorf("innodb_flush_log_at_trx_commit = %s in spite of Args, want 0", got)
 	}
@@ -85,7 +76,7 @@ func TestMySQLRestartKeepsCommittedRowsAndPort(t *testing.T) {
 	t.Parallel()
 	m := startMySQL(t, servers.MySQLOptions{})
 	addr := m.Addr()
-	db := open(t, m.TCPDSN(""))
+	db := testenv.OpenDB(t, m.TCPDSN(""))
 	for _, statement := range []string{"CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)"} {
 		if _, err := db.ExecContext(t.Context(), statement); err != nil {
 			t.Fatal(err)
@@ -107,17 +98,17 @@ func TestMySQLRestartKeepsCommittedRowsAndPort(t *testing.T) {
 			t.Fatalf("address %s, process %d after Restart, want %s and another process", m.Addr(), m.Pid(), addr)
 		}
 		var n int
-		if err := open(t, m.TCPDSN("d")).QueryRowContext(t.Context(), "SELECT COUNT(*) FROM t").Scan(&n); err != nil || n != i+1 {
+		if err := testenv.OpenDB(t, m.TCPDSN("d")).QueryRowContext(t.Context(), "SELECT COUNT(*) FROM t").Scan(&n); err != nil || n != i+1 {
 			t.Fatalf("%d rows after Restart, %v, want %d", n, err, i+1)
 		}
-		db = open(t, m.TCPDSN("d"))
+		db = testenv.OpenDB(t, m.TCPDSN("d"))
 	}
 }
 
 func TestMySQLPauseFreezesAndResumeThaws(t *testing.T) {
 	t.Parallel()
 	m := startMySQL(t, servers.MySQLOptions{})
-	db := open(t, m.TCPDSN(""))
+	db := testenv.OpenDB(t, m.TCPDSN(""))
 	if err := m.Pause(); err != nil {
 		t.Fatal(err)
 	}

@@ -46,8 +46,8 @@ type write struct {
 	limit time.Duration
 }
 
-// begin records a write that should commit within limit. The caller passes its result to end.
-func (c *commitWatch) begin(limit time.Duration) *write {
+// beginWrite records a write that should commit within limit. The caller passes its result to end.
+func (c *commitWatch) beginWrite(limit time.Duration) *write {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	w := &write{time.Now(), limit}
@@ -58,8 +58,9 @@ func (c *commitWatch) begin(limit time.Duration) *write {
 	return w
 }
 
-// end records the result of a write. If the server did not reply in time, it returns a [HungError].
-func (c *commitWatch) end(w *write, err error) error {
+// endWrite records the result of a write. If the server did not reply in time, it returns a
+// [HungError].
+func (c *commitWatch) endWrite(w *write, err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.open, w)
@@ -114,8 +115,8 @@ func (s *Sessions) Hung() error { return s.commits.hung() }
 
 // Commit commits a transaction of the worker and reports a COMMIT that hangs as a [HungError].
 func (s *Sessions) Commit(tx *sql.Tx) error {
-	w := s.commits.begin(s.commitLimit())
-	if err := s.commits.end(w, tx.Commit()); err != nil {
+	w := s.commits.beginWrite(s.commitLimit())
+	if err := s.commits.endWrite(w, tx.Commit()); err != nil {
 		return fmt.Errorf("commit: %w", err)
 	}
 	return nil
@@ -157,14 +158,14 @@ func newStatusWriter(db *sql.DB, commits *commitWatch, limit time.Duration) *sta
 // exec executes a statement and waits for it until ctx ends. While an earlier statement hangs, it
 // returns an error immediately.
 func (w *statusWriter) exec(ctx context.Context, query string, args ...any) error {
-	done, err := w.begin(ctx)
+	done, err := w.awaitTurn(ctx)
 	if err != nil {
 		return err
 	}
 	result := make(chan error, 1)
 	go func() {
 		defer close(done)
-		result <- w.write(query, args)
+		result <- w.writeOnce(query, args)
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.pending = nil
@@ -177,8 +178,8 @@ func (w *statusWriter) exec(ctx context.Context, query string, args ...any) erro
 	}
 }
 
-// begin waits until no other write is running.
-func (w *statusWriter) begin(ctx context.Context) (done chan struct{}, err error) {
+// awaitTurn waits until no other write is running.
+func (w *statusWriter) awaitTurn(ctx context.Context) (done chan struct{}, err error) {
 	for {
 		w.mu.Lock()
 		before := w.pending
@@ -199,16 +200,16 @@ func (w *statusWriter) begin(ctx context.Context) (done chan struct{}, err error
 	}
 }
 
-// write executes one statement and adapts the patience for the next one.
-func (w *statusWriter) write(query string, args []any) error {
+// writeOnce executes one statement and adapts the patience for the next one.
+func (w *statusWriter) writeOnce(query string, args []any) error {
 	w.mu.Lock()
 	ctx, cancel := context.WithTimeout(w.ctx, w.patience)
 	w.mu.Unlock()
 	defer cancel()
-	on := w.commits.begin(w.limit)
+	on := w.commits.beginWrite(w.limit)
 	_, err := w.db.ExecContext(ctx, query, args...)
 	late := ctx.Err() != nil
-	err = w.commits.end(on, err)
+	err = w.commits.endWrite(on, err)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {

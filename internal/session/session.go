@@ -39,13 +39,13 @@ func (s session) isolation() string {
 // A pin is one system variable with the value that a session pins.
 type pin struct{ name, value string }
 
-// text returns the value without SQL quotes.
-func (p pin) text() string { return strings.Trim(p.value, "'") }
+// unquoted returns the value without SQL quotes.
+func (p pin) unquoted() string { return strings.Trim(p.value, "'") }
 
 // is reports whether got, as the server shows it, equals the value. A fraction may have more
 // digits.
 func (p pin) is(got string) bool {
-	want := p.text()
+	want := p.unquoted()
 	if a, err := strconv.ParseFloat(got, 64); err == nil && strings.Contains(got, ".") {
 		b, err := strconv.ParseFloat(want, 64)
 		return err == nil && a == b
@@ -213,7 +213,7 @@ func (p pinned) pin(ctx context.Context, conn driver.Conn) error {
 	for _, want := range append(p.session.common(), own...) {
 		if got, ok := have[want.name]; !ok || !want.is(got) {
 			return SettingError(fmt.Sprintf("the server keeps %s at %q, asked for %q; connect to it directly or let the proxy pass SET, comments included",
-				want.name, got, want.text()))
+				want.name, got, want.unquoted()))
 		}
 	}
 	return nil

@@ -96,9 +96,9 @@ func Doubtful(s store.Status) bool {
 func (v Verdict) String() string {
 	switch {
 	case v.Level == Stale:
-		return v.Causes[0].text("STALE", v.At)
+		return v.Causes[0].sentence("STALE", v.At)
 	case v.Level == Unknown:
-		return v.Causes[0].text("unknown", v.At)
+		return v.Causes[0].sentence("unknown", v.At)
 	case v.Upto > 0:
 		return fmt.Sprintf("nothing is stale: all rows up to %s ago are unlinked", output.Short(v.Upto))
 	}
@@ -112,12 +112,12 @@ func (v Verdict) Others() (lines []string) {
 		rest = rest[1:]
 	}
 	for _, c := range rest {
-		lines = append(lines, c.text(map[Level]string{Stale: "STALE too", Unknown: "unknown too", Fresh: "note"}[c.Level], v.At))
+		lines = append(lines, c.sentence(map[Level]string{Stale: "STALE too", Unknown: "unknown too", Fresh: "note"}[c.Level], v.At))
 	}
 	return lines
 }
 
-func (c Cause) text(word string, now time.Time) string {
+func (c Cause) sentence(word string, now time.Time) string {
 	text := word
 	if !c.Since.IsZero() {
 		text += " since " + clock(c.Since, now) + " (" + output.Short(now.Sub(c.Since)) + ")"

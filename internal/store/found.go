@@ -91,15 +91,15 @@ func (t *StaleEntries) Trim(ctx context.Context) error {
 
 // Of returns the newest entries of a key, at most so many, the newest first.
 func (t *StaleEntries) Of(ctx context.Context, name string, limit int) ([]StaleEntry, error) {
-	return t.list(ctx, ofSQL, key(name), limit)
+	return t.query(ctx, ofSQL, key(name), limit)
 }
 
 // Latest returns the newest entries, at most so many, the newest first.
 func (t *StaleEntries) Latest(ctx context.Context, limit int) ([]StaleEntry, error) {
-	return t.list(ctx, latestSQL, limit)
+	return t.query(ctx, latestSQL, limit)
 }
 
-func (t *StaleEntries) list(ctx context.Context, query string, args ...any) (list []StaleEntry, err error) {
+func (t *StaleEntries) query(ctx context.Context, query string, args ...any) (list []StaleEntry, err error) {
 	ctx, cancel := context.WithTimeout(ctx, t.db.Config.StatementTimeout)
 	defer cancel()
 	if err := t.db.Side.SelectContext(ctx, &list, query, args...); err != nil {

@@ -307,7 +307,7 @@ type search struct {
 // the search. If a batch that may match q cannot be unpacked, it is passed to damaged. Neither
 // function may query MySQL.
 func (j *Journal) SearchJournal(ctx context.Context, q JournalQuery, visit func(Batch, []JournalEntry) bool, damaged func(DamagedBatch)) error {
-	if err := q.check(); err != nil {
+	if err := q.validate(); err != nil {
 		return err
 	}
 	r := &search{journal: j, q: &q, glob: map[string]protocol.Glob{}, visit: visit, damaged: damaged}
@@ -451,14 +451,14 @@ func (r *search) each(ctx context.Context, met func(*Batch), query string, args 
 			return err
 		}
 		met(&found.Batch)
-		if err := r.look(&found.Batch, found.Body, found.Packed); err != nil {
+		if err := r.matchBatch(&found.Batch, found.Body, found.Packed); err != nil {
 			return err
 		}
 	}
 	return rows.Err()
 }
 
-func (r *search) look(b *Batch, body, journey []byte) error {
+func (r *search) matchBatch(b *Batch, body, journey []byte) error {
 	if r.isOver(b.SettledAt) {
 		return errEnough
 	}
@@ -507,8 +507,8 @@ func (r *search) match(pattern, key string) bool {
 	return glob.Match(key)
 }
 
-// check returns an error if the query has no condition, or an EntityID without an Entity.
-func (q *JournalQuery) check() error {
+// validate returns an error if the query has no condition, or an EntityID without an Entity.
+func (q *JournalQuery) validate() error {
 	switch {
 	case q.EntityID != "" && q.Entity == "":
 		return errors.New("an id without an entity; name the entity as well")

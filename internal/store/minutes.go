@@ -338,8 +338,8 @@ func (e Entities) Sorted() []string {
 	return slices.SortedFunc(maps.Keys(e), func(a, b string) int { return cmp.Or(cmp.Compare(e[b].Rows, e[a].Rows), cmp.Compare(a, b)) })
 }
 
-// text returns the counts as JSON, nil if there are none.
-func (e Entities) text() *string {
+// asJSON returns the counts as JSON, nil if there are none.
+func (e Entities) asJSON() *string {
 	if len(e) == 0 {
 		return nil
 	}
@@ -454,9 +454,9 @@ func (s *Seen) Write(ctx context.Context) error {
 // values returns the values of the columns.
 func (m *seenMinute) values() []any {
 	if !m.looked {
-		return []any{nil, nil, m.entities.text()}
+		return []any{nil, nil, m.entities.asJSON()}
 	}
-	return []any{m.waiting, m.oldest.Milliseconds(), m.entities.text()}
+	return []any{m.waiting, m.oldest.Milliseconds(), m.entities.asJSON()}
 }
 
 // A Share is how many of all were in time.

@@ -128,7 +128,7 @@ func (q *Queue) claim(ctx context.Context, t *table, limits ClaimLimits) (*Claim
 	}
 	for _, force := range [...]bool{false, true} {
 		began := time.Now()
-		at, err := q.begin(ctx, request{began: began, force: force})
+		at, err := q.findStart(ctx, request{began: began, force: force})
 		if err != nil {
 			return nil, fmt.Errorf("claim rows: %w", err)
 		}

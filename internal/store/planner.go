@@ -106,8 +106,8 @@ type scan struct {
 	version int
 }
 
-// end returns the ID after a list.
-func (s *scan) end() uint64 { return after(s.spans[len(s.spans)-1].last) }
+// afterLast returns the ID after a list.
+func (s *scan) afterLast() uint64 { return after(s.spans[len(s.spans)-1].last) }
 
 // after returns the next ID, or id itself if it is the greatest. Claims that begin at the head then
 // still find its row.
@@ -154,13 +154,13 @@ func (p *planner) plan(r request) (*scan, start) {
 		return p.planQuick(r)
 	}
 	if p.isDue(r, listStart) {
-		return p.list(listStart, 0, p.head-1), start{}
+		return p.listing(listStart, 0, p.head-1), start{}
 	}
 	if from := p.passedSince(time.Time{}); from < p.head && p.isDue(r, rescanAll) {
-		return p.list(rescanAll, from, p.head-1), start{}
+		return p.listing(rescanAll, from, p.head-1), start{}
 	}
 	if from := p.passedSince(r.began.Add(-recentLife)); from < p.head && (p.isDue(r, rescanRecent) || r.force && p.skipped) {
-		return p.list(rescanRecent, from, p.head-1), start{}
+		return p.listing(rescanRecent, from, p.head-1), start{}
 	}
 	ask := len(p.stragglers) > 0 && (r.force || p.isDue(r, probe))
 	switch probed := !p.probed.Before(r.began); {
@@ -187,7 +187,7 @@ func (p *planner) planQuick(r request) (*scan, start) {
 		if p.first.found {
 			last = max(p.first.id, 1) - 1 // nothing is before row 0
 		}
-		return p.list(listStart, 0, last), start{}
+		return p.listing(listStart, 0, last), start{}
 	case p.scanned.Before(r.began.Add(-life)):
 		return &scan{kind: scanFirst, version: p.version}, start{}
 	case p.full && !r.poll && !r.force:
@@ -196,7 +196,7 @@ func (p *planner) planQuick(r request) (*scan, start) {
 	return nil, start{first: p.first}
 }
 
-func (p *planner) list(kind scanKind, first, last uint64) *scan {
+func (p *planner) listing(kind scanKind, first, last uint64) *scan {
 	return &scan{kind, []span{{first, last}}, p.version}
 }
 
@@ -241,7 +241,7 @@ func (p *planner) observe(now time.Time, s *scan, a answer) {
 		}
 		if !p.slow { // the IDs that the head has passed are not listed yet
 			p.slow, p.suspicions, p.head = true, 0, 0
-			p.move(now, s.end())
+			p.move(now, s.afterLast())
 		}
 	case rescanAll:
 		p.skipped, p.due[rescanRecent] = false, now.Add(listRest)
@@ -364,8 +364,8 @@ const (
 	listSQL   = "SELECT id, entity FROM cache_outbox FORCE INDEX (PRIMARY) WHERE %s ORDER BY id LIMIT %d"
 )
 
-// begin runs the scans that r needs and returns where r begins.
-func (q *Queue) begin(ctx context.Context, r request) (start, error) {
+// findStart runs the scans that r needs and returns where r begins.
+func (q *Queue) findStart(ctx context.Context, r request) (start, error) {
 	for {
 		next, at := q.planner.plan(r)
 		if next == nil {
@@ -388,7 +388,7 @@ func (q *Queue) scan(ctx context.Context, next *scan) (err error) {
 			err = nil
 		}
 	} else {
-		a, err = q.list(ctx, next.spans)
+		a, err = q.listRows(ctx, next.spans)
 	}
 	if err == nil {
 		q.planner.observe(time.Now(), next, a)
@@ -396,10 +396,10 @@ func (q *Queue) scan(ctx context.Context, next *scan) (err error) {
 	return err
 }
 
-// list lists rows, committed or not. It gives up after half of the time that ctx leaves, so the
+// listRows lists rows, committed or not. It gives up after half of the time that ctx leaves, so the
 // other half remains for the caller's next statement. It replaces the end of all IDs by the last
 // assigned ID, at most the second greatest: no head can be beyond the greatest.
-func (q *Queue) list(ctx context.Context, spans []span) (a answer, err error) {
+func (q *Queue) listRows(ctx context.Context, spans []span) (a answer, err error) {
 	if spans[0].last == allIDs {
 		next, err := q.db.NextID(ctx, hot.name)
 		if err != nil {
@@ -483,7 +483,7 @@ func spanned(list []span) string {
 // another worker holds, which the next claim does not get.
 func (q *Queue) Waiting(ctx context.Context) (found bool, err error) {
 	began := time.Now()
-	at, err := q.begin(ctx, request{began: began, poll: true})
+	at, err := q.findStart(ctx, request{began: began, poll: true})
 	if err == nil && at.isWhole() && !at.first.found {
 		q.planner.sawAll(began)
 	}

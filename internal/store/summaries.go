@@ -233,7 +233,7 @@ func NewSummaries(db *session.Sessions) *Summaries { return &Summaries{db, usual
 // Summarise summarizes the next block of the journal and returns how many batches it has. It
 // returns 0 if there are not enough batches for a block yet, or if another process is summarizing.
 // Only one process works at a time, in one transaction, so a crash leaves nothing behind. A block
-// never gets more batches later: see block.take.
+// never gets more batches later: see block.mayContinue.
 func (s *Summaries) Summarise(ctx context.Context) (batches int, err error) {
 	if batches, err = s.summarise(ctx); err != nil {
 		return 0, fmt.Errorf("summarize the journal: %w", err)
@@ -275,7 +275,7 @@ func (s *Summaries) summarise(ctx context.Context) (int, error) {
 	if err != nil || !b.full {
 		return 0, err
 	}
-	if err := b.write(ctx, tx); err != nil {
+	if err := b.writeSummary(ctx, tx); err != nil {
 		return 0, err
 	}
 	return b.batches, tx.Commit()
@@ -366,7 +366,8 @@ type block struct {
 	full    bool
 }
 
-// readBlock reads the batches after an ID until the block is full or must not continue: see take.
+// readBlock reads the batches after an ID until the block is full or must not continue: see
+// mayContinue.
 func (s *Summaries) readBlock(ctx context.Context, tx *sql.Tx, after uint64) (*block, error) {
 	any, err := s.anyBatches(ctx, after) // must run before the other reads
 	if err != nil {
@@ -404,7 +405,7 @@ func (b *block) readBatches(ctx context.Context, tx *sql.Tx, any *anyBatches, pa
 		if err := rows.Scan(&id, &settled, &rowCount, &age, &body); err != nil {
 			return 0, err
 		}
-		if !b.take(id, time.Duration(age)*time.Microsecond, any) {
+		if !b.mayContinue(id, time.Duration(age)*time.Microsecond, any) {
 			break
 		}
 		b.addBatch(id, settled, rowCount, body)
@@ -442,10 +443,10 @@ func (s *Summaries) anyBatches(ctx context.Context, after uint64) (*anyBatches, 
 	return any, nil
 }
 
-// take reports whether the block may continue with a committed batch. It may not if a batch with a
-// lower ID can still be committed: a batch that was seen uncommitted just before, or one with an ID
-// that has no batch (see gapRest).
-func (b *block) take(id uint64, age time.Duration, any *anyBatches) bool {
+// mayContinue reports whether the block may continue with a committed batch. It may not if a batch
+// with a lower ID can still be committed: a batch that was seen uncommitted just before, or one
+// with an ID that has no batch (see gapRest).
+func (b *block) mayContinue(id uint64, age time.Duration, any *anyBatches) bool {
 	if b.isLarge() {
 		return false
 	}
@@ -496,8 +497,8 @@ func (b *block) addBatch(id uint64, settled time.Time, rows int, body []byte) {
 // summaryBytes is the approximate size limit of a statement.
 const summaryBytes = 256 << 10
 
-// write writes the summary: a row for each bucket that has items, and one for the block.
-func (b *block) write(ctx context.Context, tx *sql.Tx) error {
+// writeSummary writes the summary: a row for each bucket that has items, and one for the block.
+func (b *block) writeSummary(ctx context.Context, tx *sql.Tx) error {
 	slices.Sort(b.items)
 	var args []any
 	bytes := 0

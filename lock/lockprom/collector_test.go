@@ -22,13 +22,6 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // The metrics equal the fields of Statistics, pass the linter of Prometheus, and are all
 // documented. Several Lockers can be registered.
 func TestCollector(t *testing.T) {
@@ -38,20 +31,20 @@ func TestCollector(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	for _, name := range []string{"one", "other"} {
 		l, err := lock.New(lock.Config{Backend: lock.Redis{Client: client}, TTL: 10 * time.Minute, Timeout: 10 * time.Second})
-		must(t, err)
-		defer func() { must(t, l.Close()) }()
+		testenv.Must(t, err)
+		defer func() { testenv.Must(t, l.Close()) }()
 		registry.MustRegister(lockprom.New(l, prometheus.Labels{"locks": name}))
 		if name == "other" {
 			continue
 		}
 		lost, err := l.Acquire(t.Context(), "lost")
-		must(t, err)
-		must(t, client.Del(t.Context(), "lock:{lost}").Err())
+		testenv.Must(t, err)
+		testenv.Must(t, client.Del(t.Context(), "lock:{lost}").Err())
 		if lost.Release() == nil {
 			t.Error("it is not lost")
 		}
 		_, err = l.Acquire(t.Context(), "held")
-		must(t, err)
+		testenv.Must(t, err)
 		if _, err = l.TryAcquire(t.Context(), "held"); err == nil {
 			t.Error("it is not held")
 		}
@@ -99,7 +92,7 @@ unstale_lock_unconfirmed_total{locks="other"} 0
 		t.Errorf("%v, %v", problems, err)
 	}
 	families, err := registry.Gather()
-	must(t, err)
+	testenv.Must(t, err)
 	var names []string
 	for _, family := range families {
 		names = append(names, family.GetName())
@@ -113,7 +106,7 @@ unstale_lock_unconfirmed_total{locks="other"} 0
 		}
 	}
 	page, err := os.ReadFile("../../docs/locks.md")
-	must(t, err)
+	testenv.Must(t, err)
 	var listed []string
 	for _, m := range regexp.MustCompile("(?m)^\\| `(unstale_lock_\\w+)").FindAllSubmatch(page, -1) {
 		listed = append(listed, string(m[1]))

@@ -182,8 +182,8 @@ func (s *session) holder(ctx context.Context, dir, node string) (locking.Answer,
 	})
 }
 
-// write notes in a node that has waited when it has become the first one.
-func (s *session) write(ctx context.Context, path string) error {
+// writeHolder notes in a node that has waited when it has become the first one.
+func (s *session) writeHolder(ctx context.Context, path string) error {
 	_, err := query(ctx, s, func() (*zk.Stat, error) { return s.conn.Set(path, []byte(s.service.config.Holder), -1) })
 	return err
 }

@@ -41,7 +41,7 @@ func (s *service) Acquire(ctx context.Context, c locking.Claim, wait bool) (lock
 	}
 	dir := s.dir(c.Name)
 	if !wait { // no node is made where it would only be removed
-		if a, free, err := s.look(ctx, session, dir); err != nil || !free {
+		if a, free, err := s.readQueue(ctx, session, dir); err != nil || !free {
 			return a, askError(s, err)
 		}
 	}
@@ -86,7 +86,7 @@ func (s *service) turn(ctx context.Context, p *place, dir string, fresh bool) (l
 		case before == "" && fresh:
 			return locking.Answer{Acquired: true}, nil
 		case before == "":
-			return locking.Answer{Acquired: true}, p.session.write(ctx, p.path)
+			return locking.Answer{Acquired: true}, p.session.writeHolder(ctx, p.path)
 		}
 		a, err := p.session.holder(ctx, dir, first)
 		if errors.Is(err, zk.ErrNoNode) {
@@ -99,9 +99,9 @@ func (s *service) turn(ctx context.Context, p *place, dir string, fresh bool) (l
 	}
 }
 
-// look reports whether the lock has neither a holder nor a waiter. It asks the leader first:
+// readQueue reports whether the lock has neither a holder nor a waiter. It asks the leader first:
 // another server may lag behind.
-func (s *service) look(ctx context.Context, session *session, dir string) (a locking.Answer, free bool, err error) {
+func (s *service) readQueue(ctx context.Context, session *session, dir string) (a locking.Answer, free bool, err error) {
 	for {
 		if err := session.sync(ctx, dir); err != nil {
 			return locking.Answer{}, false, err

@@ -48,14 +48,14 @@ func main() {
 	flag.StringVar(&o.revision, "revision", "", "commit")
 	flag.Int64Var(&o.epoch, "epoch", 0, "time of all files, in Unix seconds")
 	flag.Parse()
-	if err := write(o, flag.Arg(0)); err != nil {
+	if err := writeArchive(o, flag.Arg(0)); err != nil {
 		fmt.Fprintln(os.Stderr, "image:", err)
 		os.Exit(1)
 	}
 }
 
-// write builds the image and writes the archive of its layout.
-func write(o options, file string) (err error) {
+// writeArchive builds the image and writes the archive of its layout.
+func writeArchive(o options, file string) (err error) {
 	img, err := build(o)
 	if err != nil {
 		return err

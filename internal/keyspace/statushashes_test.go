@@ -31,10 +31,10 @@ func alive(t *testing.T, c *redis.Client, tag, source string) protocol.Alive {
 
 // Two sources share one Redis: each has its field, with the time of Redis. A source without workers
 // goes.
-func TestBoardAlive(t *testing.T) {
+func TestStatusAlive(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
-	k, c := open(t, keyspace.Options{Redis: at(server.URL())}), clientOf(t, server.URL())
+	k, c := open(t, keyspace.Options{Redis: at(server.URL())}), testenv.Client(t, server.URL())
 	b := k.StatusHashes
 	gone := protocol.Alive{Time: int64(micros(t, c)) - 61e6}
 	if err := c.HSet(t.Context(), "unstale:alive", "gone", gone.String(), "later", `{"a later version": true}`).Err(); err != nil {
@@ -65,10 +65,10 @@ func TestBoardAlive(t *testing.T) {
 
 // Workers of one source whose maps have different leases agree on the shortest one, until the
 // workers with that lease have written nothing for 3 s.
-func TestBoardAliveShortestLease(t *testing.T) {
+func TestStatusAliveShortestLease(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
-	k, c := open(t, keyspace.Options{Redis: at(server.URL())}), clientOf(t, server.URL())
+	k, c := open(t, keyspace.Options{Redis: at(server.URL())}), testenv.Client(t, server.URL())
 	b := k.StatusHashes
 	leaseAfter := func(mapVersion string, lease int64) int64 {
 		if _, _, err := b.Alive(t.Context(), "one", protocol.Alive{Lease: lease, Map: mapVersion}); err != nil {
@@ -102,7 +102,7 @@ func TestBoardAliveShortestLease(t *testing.T) {
 
 // Each master of a Cluster has the field under a name in one of its slots, with the smallest number
 // that leads there.
-func TestBoardAliveInCluster(t *testing.T) {
+func TestStatusAliveInCluster(t *testing.T) {
 	t.Parallel()
 	c := testenv.OwnCluster(t, 3, false)
 	b := open(t, keyspace.Options{Redis: at(c.URL())}).StatusHashes
@@ -123,10 +123,10 @@ func TestBoardAliveInCluster(t *testing.T) {
 	}
 }
 
-func TestBoardPages(t *testing.T) {
+func TestStatusHashes(t *testing.T) {
 	t.Parallel()
 	r := testenv.OwnRedis(t)
-	b, c := open(t, keyspace.Options{Redis: at(r.URL())}).StatusHashes, clientOf(t, r.URL())
+	b, c := open(t, keyspace.Options{Redis: at(r.URL())}).StatusHashes, testenv.Client(t, r.URL())
 	for _, field := range []string{"a", "b", "c"} {
 		if err := b.Post(t.Context(), keyspace.WorkersHash, field, "text of "+field); err != nil {
 			t.Fatal(err)
@@ -160,7 +160,7 @@ func TestBoardPages(t *testing.T) {
 func TestStatusRules(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
-	admin := clientOf(t, server.URL())
+	admin := testenv.Client(t, server.URL())
 	rules := func(rules ...string) {
 		t.Helper()
 		args := []any{"acl", "setuser", "worker"}

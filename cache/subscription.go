@@ -247,8 +247,8 @@ type heardWorker struct {
 	until  time.Time // when that is no longer known
 }
 
-// present records an answer from a server where workers write.
-func (m *wrongServer) present(a *aliveCheck) {
+// recordPresence records an answer from a server where workers write.
+func (m *wrongServer) recordPresence(a *aliveCheck) {
 	if m.absent.Load() == 0 {
 		return
 	}
@@ -258,8 +258,8 @@ func (m *wrongServer) present(a *aliveCheck) {
 	}
 }
 
-// missing records an answer without a young field, if no better server is known.
-func (m *wrongServer) missing(a *aliveCheck, got aliveAnswer) {
+// recordAbsence records an answer without a young field, if no better server is known.
+func (m *wrongServer) recordAbsence(a *aliveCheck, got aliveAnswer) {
 	now := time.Now().UnixNano()
 	m.absent.CompareAndSwap(0, now)
 	m.still.Store(now)
@@ -446,7 +446,7 @@ func (o *overflow) kept(logger *slog.Logger) {
 	}
 }
 
-func (o *overflow) healthy() error {
+func (o *overflow) overflows() error {
 	if o.inARow.Load() >= overflowsShown && time.Now().UnixNano()-o.latest.Load() < int64(overflowShown) {
 		return ErrMemoryOverflow
 	}
@@ -531,13 +531,13 @@ func (u *unlinkWatch) checkBirth(name string, birth int64, since mark) {
 	if birth == 0 || since.open == 0 || !u.some.Load() {
 		return
 	}
-	if err := u.check(name, birth, since, time.Now()); err != nil {
+	if err := u.checkAt(name, birth, since, time.Now()); err != nil {
 		u.logger.LogAttrs(context.Background(), slog.LevelError, "workers unlink keys elsewhere", slog.String("key", name), slog.Any("error", err))
 	}
 }
 
-// check is like checkBirth, at a given time. It returns an error to log.
-func (u *unlinkWatch) check(name string, birth int64, since mark, now time.Time) error {
+// checkAt is like checkBirth, at a given time. It returns an error to log.
+func (u *unlinkWatch) checkAt(name string, birth int64, since mark, now time.Time) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	hash, slot := u.slot(name)
@@ -559,8 +559,8 @@ func (u *unlinkWatch) check(name string, birth int64, since mark, now time.Time)
 	return nil
 }
 
-// healthy returns ErrUnlinkedElsewhere for a while after the latest confirmed old entry.
-func (u *unlinkWatch) healthy(now time.Time) error {
+// elsewhereLately returns ErrUnlinkedElsewhere for a while after the latest confirmed old entry.
+func (u *unlinkWatch) elsewhereLately(now time.Time) error {
 	if !u.some.Load() {
 		return nil
 	}

@@ -66,7 +66,7 @@ var opened = []heard{
 	{0.6, beat("a", 6), false, true},
 }
 
-func TestHearing(t *testing.T) {
+func TestSubscriptionState(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		sources []string
@@ -124,7 +124,7 @@ func TestHearing(t *testing.T) {
 
 // Without heartbeats a subscription alone opens, where that is accepted; what may be lost empties
 // all the same.
-func TestHearingWithoutHeartbeats(t *testing.T) {
+func TestSubscriptionWithoutHeartbeats(t *testing.T) {
 	t.Parallel()
 	h, now := newHearing(Memory{Period: time.Second, MaxStaleness: time.Second}), time.Unix(1_700_000_000, 0)
 	for i, e := range []heard{
@@ -142,7 +142,7 @@ func TestHearingWithoutHeartbeats(t *testing.T) {
 // and are replaced, and a network that loses messages, delays nothing, and breaks. An L1 that
 // follows its state never returns a value that was unlinked longer ago than the bound: silence
 // for three periods, and one tick.
-func TestHearingModel(t *testing.T) {
+func TestSubscriptionModel(t *testing.T) {
 	t.Parallel()
 	const runs = 3000
 	opens, losses := 0, 0
@@ -247,7 +247,7 @@ func behind(millis int64) func(*protocol.Beat) { return func(b *protocol.Beat) {
 
 // The lag of an outbox grows between heartbeats. The worker with the latest position counts, and
 // one without a position leaves the lag unknown. It closes L1 only if that is configured.
-func TestHearingOfAnOutboxThatIsBehind(t *testing.T) {
+func TestSubscriptionToAnOutboxThatIsBehind(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		after []heard

@@ -299,7 +299,7 @@ func (l *lostLeases) search() {
 		if len(leases) == 0 {
 			return
 		}
-		left, answered := l.look(leases)
+		left, answered := l.releaseFound(leases)
 		l.replace(len(leases), left)
 		if answered {
 			pause = 0
@@ -323,10 +323,10 @@ func (l *lostLeases) replace(n int, left []lostLease) {
 	l.all = append(left, l.all[n:]...)
 }
 
-// look releases the leases that exist, and returns those to look for again: until Redis has
+// releaseFound releases the leases that exist, and returns those to look for again: until Redis has
 // answered twice, a pause apart, without finding the lease the second time. A copy of the request
 // may arrive as late as the first answer. answered reports whether Redis answered for any of them.
-func (l *lostLeases) look(leases []lostLease) (left []lostLease, answered bool) {
+func (l *lostLeases) releaseFound(leases []lostLease) (left []lostLease, answered bool) {
 	for chunk := range slices.Chunk(leases, pipelineMost) {
 		cmds, _ := send(l.run.life, l.redis, "release", func(ctx context.Context) ([]redis.Cmder, error) {
 			return l.redis.client.Pipelined(ctx, func(p redis.Pipeliner) error {
