@@ -3,15 +3,12 @@ package status
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/unstale/unstale/internal/keyspace"
-	"github.com/unstale/unstale/internal/maintenance"
 	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/sleep"
 	"github.com/unstale/unstale/internal/store"
-	"github.com/unstale/unstale/protocol"
 )
 
 // redisPatience bounds the read of Redis. An outage of Redis must not delay the answer.
@@ -83,34 +80,4 @@ func (l *Looker) askRedis(ctx context.Context, s *store.Status) {
 	if err := l.findOld(ctx, s.Differences, s.Left); err != nil {
 		s.OldEntriesError = errors.Join(s.OldEntriesError, err)
 	}
-}
-
-// findOld finds out which old entries Redis still has.
-func (l *Looker) findOld(ctx context.Context, lists ...[]store.OldEntry) error {
-	var keys []string
-	for _, list := range lists {
-		for i := range list {
-			keys = append(keys, list[i].Key)
-		}
-	}
-	if len(keys) == 0 {
-		return nil
-	}
-	heads, err := l.redis.Contents.Heads(ctx, keys)
-	if err != nil {
-		return err
-	}
-	for _, list := range lists {
-		for i := range list {
-			e := &list[i]
-			leased, _ := maintenance.EntryTimes(heads[i], strings.HasPrefix(e.Key, protocol.StampPrefix))
-			e.State = store.Gone
-			lease := uint64(e.Lease.UnixMicro())
-			if heads[i] != "" && (leased == lease || lease == 0 || 0 < leased && leased < e.Before) {
-				e.State = store.Present
-			}
-		}
-		heads = heads[len(list):]
-	}
-	return nil
 }
