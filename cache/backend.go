@@ -624,8 +624,8 @@ const (
 var errReplica = fmt.Errorf("%w: the server is a replica, which lags behind an UNLINK: lead the client to the master, and turn off ReplicaOnly of a failover client", ErrRedisConnection)
 
 // A replica records that a server refused to write. From then on no answer is used until a server
-// accepts a write: a replica answers reads, and has the fields of the workers too. The zero value
-// suspects nothing. Safe for concurrent use.
+// accepts a write: a replica answers reads, and has the fields of the workers too. The zero value is
+// for a server that has refused no write. Safe for concurrent use.
 type replica struct {
 	until atomic.Int64 // no probe until then, in Unix nanoseconds; zero: no suspicion
 	next  atomic.Int64 // when the next pipeline takes a write probe along, likewise

@@ -134,8 +134,8 @@ func (e *entry) open(codec Codec, decode func(Codec, []byte) (any, error)) (valu
 	return value, nil
 }
 
-// parseOther reads an entry whose fields come in any order. The first line tells the format: of a
-// format that is not known, anything may follow it.
+// parseOther reads an entry whose fields come in any order. The first line names the format. After
+// an unknown format, anything may follow.
 func parseOther(text []byte) (e entry, err error) {
 	head, value, lines := bytes.Cut(text, []byte{'\n'})
 	if !json.Valid(head) {

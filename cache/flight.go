@@ -323,9 +323,9 @@ func (l *evictionLog) hit(at uint64, name string) bool {
 	return false
 }
 
-// Turns limit the commands in flight to the connections of the client's pool, so that what a
-// command waits in a burst is no part of its timeout, which would speak against Redis. Those in
-// flight end within the timeout, so waiting commands find out too if Redis does not answer. Clients
+// Turns limit the commands in flight to the connections of the client's pool. In a burst, the wait
+// of a command is then not part of its timeout, which would count as a failure of Redis. Commands in
+// flight end within the timeout, so waiting commands also notice that Redis does not answer. Clients
 // of a Cluster have no turns: their pools are one per node, and a node that does not answer would
 // use up the turns of the others. Safe for concurrent use.
 type turns struct {

@@ -42,7 +42,7 @@ func allocated(n int) int {
 	return (n + step - 1) / step * step
 }
 
-// A shape is what the footprints of a type's values have in common.
+// A shape describes the part of the footprint that all values of a type share.
 type shape struct {
 	kind   reflect.Kind
 	size   int     // of the value itself

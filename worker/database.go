@@ -47,7 +47,7 @@ func (d *databaseStatus) journaled(batches []store.Mark) {
 // serves, and reports conflicts with others. redisStatus reports missing ACL permissions.
 func (d *databaseStatus) publishDatabase(ctx context.Context) {
 	if d.hashes == nil {
-		d.State.Progress.SetOthers(nil)
+		d.State.Others.Store(&[]string{})
 		return
 	}
 	var told []store.Conflict
@@ -86,7 +86,7 @@ func (d *databaseStatus) first(ctx context.Context) {
 func (d *databaseStatus) attempt(ctx context.Context) ([]store.Conflict, error) {
 	d.attempts.Lock()
 	defer d.attempts.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, 2*boardLimit)
+	ctx, cancel := context.WithTimeout(ctx, 2*statusLimit)
 	defer cancel()
 	source, err := d.Source.Read(ctx)
 	if err != nil {
@@ -109,7 +109,7 @@ func (d *databaseStatus) attempt(ctx context.Context) ([]store.Conflict, error) 
 	if err != nil {
 		return nil, err
 	}
-	d.State.Progress.SetOthers(others)
+	d.State.Others.Store(&others)
 	d.served = database.Field()
 	if newest.ID > 0 { // the journal may be empty while a dump is loaded
 		d.known = nil

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// A base is what the parts of a worker have in common.
+// A base has the fields that all parts of a worker share.
 type base struct {
 	maintenance.Deps
 	cfg     Config
@@ -48,7 +48,7 @@ type engine struct {
 	counting  counting
 }
 
-func newEngine(cfg Config, s *store.Store, redis maintenance.Redis, board *keyspace.StatusHashes, maps *mapFile, m *metrics, state *maintenance.State) *engine {
+func newEngine(cfg Config, s *store.Store, redis maintenance.Redis, hashes *keyspace.StatusHashes, maps *mapFile, m *metrics, state *maintenance.State) *engine {
 	warnDeprecated(cfg.Logger, maps.Map())
 	state.Begin()
 	e := &engine{failed: newRowLogs(cfg.Logger), vanished: newVanished(cfg.Logger, &m.maps)}
@@ -60,12 +60,12 @@ func newEngine(cfg Config, s *store.Store, redis maintenance.Redis, board *keysp
 	maps.routes.attach(b.Redis, b.Log)
 
 	var (
-		limit  = s.Sessions.BatchLimit() // of one batch, from the claim to the commit
-		seen   = store.NewSeen(s.Minutes)
-		heavy  = &heavyRows{}
-		spots  = &spotMetrics{m: m}
-		refuse = &deprecated{log: b.Log, maps: maps}
-		own    = &record{base: b, deprecated: refuse, heavy: heavy, spots: spots}
+		limit   = s.Sessions.BatchLimit() // of one batch, from the claim to the commit
+		seen    = store.NewSeen(s.Minutes)
+		heavy   = &heavyRows{}
+		spots   = &spotMetrics{m: m}
+		refused = &deprecated{log: b.Log, maps: maps}
+		own     = &record{base: b, deprecated: refused, heavy: heavy, spots: spots}
 	)
 	e.healer = maintenance.NewHealer(b.Deps, healMetrics{m})
 	e.sweeper = maintenance.NewSweeper(b.Deps, sweepMetrics{m})
@@ -73,10 +73,10 @@ func newEngine(cfg Config, s *store.Store, redis maintenance.Redis, board *keysp
 	e.heart = maintenance.NewHeartbeatSender(b.Deps, cfg.IdleInterval, m.heartbeats, m.heartbeat)
 	e.shadows = maintenance.NewShadowChecker(b.Deps, cfg.JournalRetention, shadowMetrics{spots})
 	e.prover = newProver(b, heavy)
-	e.presence.record, e.status.record, e.status.hashes = own, own, board
-	e.database = databaseStatus{base: b, hashes: board, settled: make(chan []store.Mark, maxSettled)}
+	e.presence.record, e.status.record, e.status.hashes = own, own, hashes
+	e.database = databaseStatus{base: b, hashes: hashes, settled: make(chan []store.Mark, maxSettled)}
 	batches := &runner{
-		base: b, limit: limit, deprecated: refuse, known: &knownEntities{base: b}, spots: e.spots, seen: seen,
+		base: b, limit: limit, deprecated: refused, known: &knownEntities{base: b}, spots: e.spots, seen: seen,
 		failed: e.failed, vanished: e.vanished, database: &e.database,
 	}
 	e.loop = loop{base: b, limit: limit, lanes: newLanes(batches, heavy), healer: e.healer, sweeper: e.sweeper, database: &e.database}

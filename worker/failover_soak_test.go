@@ -28,7 +28,7 @@ type failover struct {
 	replica *testenv.Replica // nil in a cluster
 	link    *servers.Link
 	source  string
-	board   *keyspace.StatusHashes
+	hashes  *keyspace.StatusHashes
 	log     logBuffer
 }
 
@@ -57,7 +57,7 @@ func (p *failover) create() {
 	if p.source, err = outbox.Source(p.t.Context(), p.db); err != nil {
 		p.t.Fatal(err)
 	}
-	p.board = p.keyspace(5 * time.Second).StatusHashes
+	p.hashes = p.keyspace(5 * time.Second).StatusHashes
 }
 
 func (p *failover) open(server *servers.MySQL, database string) *sql.DB {
@@ -98,7 +98,7 @@ func (p *failover) lead(to *servers.MySQL) {
 // conflicts returns the conflicts that status reports. Two databases with one ID fail the test.
 func (p *failover) conflicts() []store.Conflict {
 	p.t.Helper()
-	list, _, err := status.Conflicts(p.t.Context(), p.board, p.source)
+	list, _, err := status.Conflicts(p.t.Context(), p.hashes, p.source)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -165,7 +165,7 @@ func TestFailoverToAReplicaThatLags(t *testing.T) {
 			defer func() { stop() }()
 			p.settle(4)
 			p.wantOlder(began)
-			if err := status.ForgetDatabases(t.Context(), p.board, p.source); err != nil {
+			if err := status.ForgetDatabases(t.Context(), p.hashes, p.source); err != nil {
 				t.Fatal(err)
 			}
 			p.settle(1)
@@ -279,7 +279,7 @@ func newSingle(t *testing.T) *failover {
 	if p.source, err = outbox.Source(t.Context(), p.db); err != nil {
 		t.Fatal(err)
 	}
-	p.board = p.keyspace(5 * time.Second).StatusHashes
+	p.hashes = p.keyspace(5 * time.Second).StatusHashes
 	return p
 }
 

@@ -57,7 +57,7 @@ func (l *loop) run(ctx context.Context) {
 		}
 		pace.beginStep(time.Now())
 		r, err := l.attempt(ctx, &clock)
-		l.State.Progress.StepEnded(err != nil && !maintenance.IsLoss(err))
+		l.State.Loop.StepEnded(err != nil && !maintenance.IsLoss(err))
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -164,7 +164,7 @@ func (l *loop) step(ctx context.Context, next *clock) (Result, error) {
 	}
 	next.likely = r.Full || r.Claimed > 1
 	if err == nil && !r.Full {
-		l.State.Progress.Drained()
+		l.State.Loop.Drained()
 	}
 	if err == nil && next.unsure { // after the rows: it may fail for one shard alone
 		err = l.healSome(ctx, next)

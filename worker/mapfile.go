@@ -204,7 +204,7 @@ type mapGauges struct {
 // show shows the map in use, and whether its file says something else, which the worker has refused
 // or cannot read.
 func (g *mapGauges) show(now *invalidation.Map, differs bool) {
-	g.differs.Set(oneIf(differs))
+	g.differs.Set(maintenance.OneIf(differs))
 	if now == g.shown {
 		return
 	}
@@ -228,13 +228,6 @@ func setOnly(vec *prometheus.GaugeVec, before, now string) {
 	if before != now {
 		vec.DeleteLabelValues(before)
 	}
-}
-
-func oneIf(is bool) float64 {
-	if is {
-		return 1
-	}
-	return 0
 }
 
 // cureDeprecated is the fix for a map that the next release refuses.

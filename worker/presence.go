@@ -161,7 +161,7 @@ func (r *record) complete(n store.WorkerNote, since time.Time) store.WorkerNote 
 	m := r.maps.Map()
 	n.ID, n.Name, n.For, n.Channel, n.Format = r.Store.ID, r.cfg.Name, time.Since(since), m.Channel(), string(m.Format())
 	n.Lease, n.Announced = r.Lease.Now()
-	if at := r.State.Progress.LastDrained(); !at.IsZero() {
+	if at := r.State.Loop.LastDrained(); !at.IsZero() {
 		ago := time.Since(at)
 		n.Drained = &ago
 	}
@@ -176,8 +176,8 @@ func (r *record) stopped() store.WorkerNote {
 const (
 	// alivePeriod is how often a worker publishes in Redis where it writes, and its status.
 	alivePeriod = time.Second
-	// boardLimit bounds one attempt.
-	boardLimit = 3 * time.Second
+	// statusLimit bounds one attempt.
+	statusLimit = 3 * time.Second
 	// deniedPause is the wait after a denial, each of which is an entry in the ACL log of Redis.
 	deniedPause = time.Minute
 	// forgetPeriod is how often workers remove the status of those that are gone.
@@ -217,11 +217,11 @@ func (s *redisStatus) publishStatus(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWordLimit)
 	defer cancel()
 	// silence tells, too
-	_ = status.PostWorker(ctx, s.hashes, s.Source.Get(), s.completed(s.record.stopped()))
+	_ = status.PostWorker(ctx, s.hashes, s.Source.Get(), s.dated(s.record.stopped()))
 }
 
 func (s *redisStatus) publish(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, boardLimit)
+	ctx, cancel := context.WithTimeout(ctx, statusLimit)
 	defer cancel()
 	s.try(ctx, &s.alive, s.tellAlive)
 	s.try(ctx, &s.status, s.tellStatus)
@@ -267,7 +267,7 @@ func (s *redisStatus) tellAlive(ctx context.Context) error {
 }
 
 func (s *redisStatus) tellStatus(ctx context.Context) error {
-	err := status.PostWorker(ctx, s.hashes, s.Source.Get(), s.completed(s.record.now()))
+	err := status.PostWorker(ctx, s.hashes, s.Source.Get(), s.dated(s.record.now()))
 	if err == nil && time.Since(s.forgot) > forgetPeriod {
 		s.forgot = time.Now()
 		err = status.ForgetWorkers(ctx, s.hashes)
@@ -275,8 +275,8 @@ func (s *redisStatus) tellStatus(ctx context.Context) error {
 	return err
 }
 
-// completed completes what the worker is at.
-func (s *redisStatus) completed(n store.WorkerNote) store.WorkerNote {
+// dated completes a record, with the time since its state began.
+func (s *redisStatus) dated(n store.WorkerNote) store.WorkerNote {
 	if n.State != s.state {
 		s.state, s.since = n.State, time.Now()
 	}

@@ -71,8 +71,9 @@ func (p *prover) step(ctx context.Context) time.Duration {
 		return 0
 	}
 	p.State.Stall(reason, err)
-	p.State.Progress.Prove(p.proven())
-	p.metrics.behind.Set(time.Since(p.proven()).Seconds())
+	asOf := p.proven()
+	p.State.Proven.Store(&asOf)
+	p.metrics.behind.Set(time.Since(asOf).Seconds())
 	wait := max(provePeriod, proveShare*took)
 	if next := p.nextLate(); !next.IsZero() {
 		wait = min(wait, max(time.Until(next), provePeriod/5))

@@ -65,10 +65,10 @@ func TestStateInRedis(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	board := w.keyspace(5 * time.Second).StatusHashes
+	hashes := w.keyspace(5 * time.Second).StatusHashes
 	noted := func() store.WorkerNote {
 		t.Helper()
-		list, err := status.Workers(t.Context(), board, source)
+		list, err := status.Workers(t.Context(), hashes, source)
 		if err != nil || len(list) > 1 {
 			t.Fatalf("%+v, %v", list, err)
 		}
@@ -121,7 +121,7 @@ func TestStateInRedis(t *testing.T) {
 	if n := noted(); n.State != store.WorkerStopped || n.Lives() {
 		t.Errorf("%+v", n)
 	}
-	if list, err := status.Workers(t.Context(), board, "another source"); err != nil || len(list) > 0 {
+	if list, err := status.Workers(t.Context(), hashes, "another source"); err != nil || len(list) > 0 {
 		t.Errorf("of another source: %+v, %v", list, err)
 	}
 }
@@ -144,12 +144,12 @@ func TestStateInRedisWithoutHeartbeats(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			board := w.keyspace(5 * time.Second).StatusHashes
+			hashes := w.keyspace(5 * time.Second).StatusHashes
 			stop := w.runWith(c.cfg, w.url, &logBuffer{})
 			defer stop()
 			testenv.Eventually(t, "it publishes its status, its server and its database", func() bool {
-				list, err := status.Workers(t.Context(), board, source)
-				_, known, conflictsErr := status.Conflicts(t.Context(), board, source)
+				list, err := status.Workers(t.Context(), hashes, source)
+				_, known, conflictsErr := status.Conflicts(t.Context(), hashes, source)
 				return err == nil && len(list) == 1 && list[0].Works() && conflictsErr == nil && known && w.redis.HExists(t.Context(), "unstale:alive", source).Val()
 			})
 		})
@@ -166,7 +166,7 @@ func TestRestoredDatabaseThatWritesAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	board := w.keyspace(5 * time.Second).StatusHashes
+	hashes := w.keyspace(5 * time.Second).StatusHashes
 	w.enqueue(things(1)...)
 	stop := w.run(w.url, &logBuffer{})
 	testenv.Eventually(t, "the batch is published", func() bool {
@@ -180,7 +180,7 @@ func TestRestoredDatabaseThatWritesAtOnce(t *testing.T) {
 	stop = w.runWith(worker.Config{BatchRows: 1, IdleInterval: 2 * time.Second}, w.url, &logBuffer{})
 	defer stop()
 	testenv.Eventually(t, "the rows are settled", func() bool { return w.count("cache_outbox") == 0 })
-	list, known, err := status.Conflicts(t.Context(), board, source)
+	list, known, err := status.Conflicts(t.Context(), hashes, source)
 	if err != nil || !known || len(list) != 1 || list[0].Kind != store.ConflictRestored || !strings.Contains(list[0].Text, "has lost batch 3 and then ended with 1") {
 		t.Errorf("%+v, %v, %v", list, known, err)
 	}

@@ -113,8 +113,8 @@ func (s *spotMetrics) Repaired() { s.m.spotRepairs.Inc() }
 func (s *spotMetrics) Off(looks, repairs bool) {
 	s.noLook.Store(looks)
 	s.noRepair.Store(repairs)
-	s.m.spotDenied.WithLabelValues("look").Set(oneIf(looks))
-	s.m.spotDenied.WithLabelValues("repair").Set(oneIf(repairs))
+	s.m.spotDenied.WithLabelValues("look").Set(maintenance.OneIf(looks))
+	s.m.spotDenied.WithLabelValues("repair").Set(maintenance.OneIf(repairs))
 }
 
 // A shadowMetrics implements maintenance.ShadowMetrics.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/store"
 )
@@ -82,7 +83,7 @@ func auditObject(list []store.AuditRecord, total any) any {
 }
 
 func auditLine(r *store.AuditRecord) string {
-	rows := count(int64(r.Rows), "row")
+	rows := output.Things(int64(r.Rows), "row")
 	if r.Action == store.ActionReplay {
 		rows = "begins" // its rows are in the record of its end
 	}

@@ -234,7 +234,7 @@ possible: let cron write it to a file of node_exporter's textfile collector.`,
 					out.Triggers = append(out.Triggers, triggerOf(change))
 				}
 				if different := capture.Differences(changes, nil); different > 0 {
-					fault = errors.Join(fault, fmt.Errorf("%s of %s; 'unstale capture apply' fixes that", count(different, "difference"), count(len(changes), "trigger")))
+					fault = errors.Join(fault, fmt.Errorf("%s of %s; 'unstale capture apply' fixes that", output.Things(different, "difference"), output.Things(len(changes), "trigger")))
 				}
 				return errors.Join(out.print(p, f.json), fault)
 			})

@@ -371,7 +371,7 @@ func (b *deadBulk) printDone(p process, n int) {
 	if b.dryRun {
 		would = "would have "
 	}
-	fmt.Fprintf(p.Out, "%s%s %s\n", would, b.verb.done, count(n, "dead letter"))
+	fmt.Fprintf(p.Out, "%s%s %s\n", would, b.verb.done, output.Things(n, "dead letter"))
 }
 
 // requireAll returns an error about requested IDs that do not exist, or that the filter leaves out.

@@ -87,7 +87,7 @@ repeats of the map, keep their time unless --scheduled is given.`,
 				if json {
 					_ = output.JSON(p.Out, map[string]any{"dry_run": dryRun, "retried": n})
 				} else {
-					fmt.Fprintf(p.Out, "%s %s\n", map[bool]string{true: "would retry", false: "retried"}[dryRun], count(n, "delayed row"))
+					fmt.Fprintf(p.Out, "%s %s\n", map[bool]string{true: "would retry", false: "retried"}[dryRun], output.Things(n, "delayed row"))
 				}
 			}
 			return errors.Join(orSchema(cmd.Context(), s, err), s.Close())
@@ -142,7 +142,7 @@ func delayedLine(r *store.DelayedRow) string {
 	why := "scheduled"
 	switch {
 	case r.Reason != "":
-		why = r.Reason + ", " + count(r.Attempts, "attempt")
+		why = r.Reason + ", " + output.Things(r.Attempts, "attempt")
 	case r.Repeated:
 		why = "repeat"
 	}

@@ -286,7 +286,7 @@ func (d *doctorCommand) print(p process, all []doctor.Finding) error {
 			Findings []doctor.Finding        `json:"findings"`
 		}{doctor.Worst(all), summary, all})
 	}
-	fmt.Fprintf(p.Out, "%d critical, %s, %d unknown, %d ok\n", summary[doctor.Critical], count(summary[doctor.Warning], "warning"),
+	fmt.Fprintf(p.Out, "%d critical, %s, %d unknown, %d ok\n", summary[doctor.Critical], output.Things(summary[doctor.Warning], "warning"),
 		summary[doctor.Unknown], summary[doctor.OK]+summary[doctor.Info])
 	for _, f := range gathered(all) {
 		fmt.Fprintf(p.Out, "%-8s  %-17s  %s\n", f.Severity, f.Check, printable(f.Title))

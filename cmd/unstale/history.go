@@ -173,7 +173,7 @@ func evicted(s *history.Settlement) string {
 // printUnreported prints the messages that processes have received and not reported.
 func printUnreported(p process, unreported map[string]uint64) {
 	for _, process := range slices.Sorted(maps.Keys(unreported)) {
-		fmt.Fprintf(p.Out, "note: %s did not report %s that it received, possibly of these rows\n", printable(process), count(unreported[process], "message"))
+		fmt.Fprintf(p.Out, "note: %s did not report %s that it received, possibly of these rows\n", printable(process), output.Things(unreported[process], "message"))
 	}
 }
 
@@ -292,7 +292,7 @@ func timeline(s *history.Settlement) string {
 		if s.Receivers == nil {
 			published += "an unknown number of receivers"
 		} else {
-			published += count(*s.Receivers, "receiver")
+			published += output.Things(*s.Receivers, "receiver")
 		}
 		if s.MayBeEvicted() {
 			published += evicted(s)

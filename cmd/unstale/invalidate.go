@@ -229,7 +229,7 @@ func (c *invalidateCommand) printOutcome(p process, out *invalidated, err error)
 	case c.dryRun:
 		out.print(p)
 		fmt.Fprintf(p.Out, "would unlink %s of the %d that it names, and %s that patterns match\n",
-			count(*out.Exist, "key"), len(out.Keys)+len(out.Sets), count(*out.Matched, "key"))
+			output.Things(*out.Exist, "key"), len(out.Keys)+len(out.Sets), output.Things(*out.Matched, "key"))
 	case out.Settled:
 		fmt.Fprintf(p.Out, "invalidated %s %s: its keys are gone\n", printable(out.Entity), printable(out.ID))
 	default:

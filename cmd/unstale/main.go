@@ -166,7 +166,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 func exactArgs(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != len(names) {
-			return usageError{fmt.Errorf("%q takes %s (%v), got %d", cmd.CommandPath(), count(len(names), "argument"), names, len(args))}
+			return usageError{fmt.Errorf("%q takes %s (%v), got %d", cmd.CommandPath(), output.Things(len(names), "argument"), names, len(args))}
 		}
 		return nil
 	}

@@ -112,7 +112,7 @@ func faultCount(file string, faults invalidation.Faults) error {
 	if len(faults) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s: %s", file, count(len(faults), "fault"))
+	return fmt.Errorf("%s: %s", file, output.Things(len(faults), "fault"))
 }
 
 // A place is a fault or an advice in JSON.
@@ -179,7 +179,7 @@ func readNames(m *invalidation.Map) (names []string) {
 
 func printCheck(p process, file string, m *invalidation.Map) {
 	limits := m.Limits()
-	fmt.Fprintf(p.Out, "%s is good: version %s, %s\n", file, m.Version(), count(len(m.Entities()), "entity", "entities"))
+	fmt.Fprintf(p.Out, "%s is good: version %s, %s\n", file, m.Version(), output.Things(len(m.Entities()), "entity", "entities"))
 	fmt.Fprintf(p.Out, "  entities  %s\n", strings.Join(m.Entities(), ", "))
 	if reads := readNames(m); len(reads) > 0 {
 		fmt.Fprintf(p.Out, "  reads     %s: entities cover all of them\n", strings.Join(reads, ", "))
@@ -187,7 +187,7 @@ func printCheck(p process, file string, m *invalidation.Map) {
 	fmt.Fprintf(p.Out, "  publish   %s, format %s\n", m.Channel(), m.Format())
 	fmt.Fprintf(p.Out, "  lease     %s\n", m.Lease())
 	fmt.Fprintf(p.Out, "  limits    %s of parameters, %s a row, %s of literal prefix in a pattern\n",
-		count(limits.ParamsBytes, "byte"), count(limits.KeysPerRow, "key"), count(limits.PatternPrefix, "byte"))
+		output.Things(limits.ParamsBytes, "byte"), output.Things(limits.KeysPerRow, "key"), output.Things(limits.PatternPrefix, "byte"))
 	for _, l := range m.Lookups() {
 		fmt.Fprintf(p.Out, "  lookup    %s: %s\n", l.Param, askedFor(l))
 	}
@@ -268,11 +268,11 @@ Exit codes:
 				printCases(p, args[0], report)
 			}
 			if report.Failed > 0 {
-				err = errors.Join(err, fmt.Errorf("%s: %s of %d failed", args[0], count(report.Failed, "case"), len(report.Cases)))
+				err = errors.Join(err, fmt.Errorf("%s: %s of %d failed", args[0], output.Things(report.Failed, "case"), len(report.Cases)))
 			}
 			if complete && len(report.Untouched) > 0 {
 				err = errors.Join(err, fmt.Errorf("%s: no case touches %s of %s; add cases, or leave out --complete",
-					args[0], count(len(report.Untouched), "template or entity", "templates or entities"), file))
+					args[0], output.Things(len(report.Untouched), "template or entity", "templates or entities"), file))
 			}
 			return err
 		},
@@ -300,8 +300,8 @@ func printCases(p process, file string, r *maptool.CaseReport) {
 			fmt.Fprintf(p.Out, "      %s\n", printable(problem))
 		}
 	}
-	fmt.Fprintf(p.Out, "%s, %d failed; they touch %d of %s and %d of %s\n", count(len(r.Cases), "case"), r.Failed,
-		r.EntitiesTouched, count(r.Entities, "entity", "entities"), r.TemplatesTouched, count(r.Templates, "template"))
+	fmt.Fprintf(p.Out, "%s, %d failed; they touch %d of %s and %d of %s\n", output.Things(len(r.Cases), "case"), r.Failed,
+		r.EntitiesTouched, output.Things(r.Entities, "entity", "entities"), r.TemplatesTouched, output.Things(r.Templates, "template"))
 	for _, t := range r.Untouched {
 		fmt.Fprintf(p.Out, "not touched: %s\n", printable(strings.Join(strings.Fields(t.Entity+" "+t.Kind+" "+t.Text), " ")))
 	}

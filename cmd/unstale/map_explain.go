@@ -299,7 +299,7 @@ func (e *estimate) print(p process) {
 	if e.Sampled >= e.Keys {
 		about = ""
 	}
-	fmt.Fprintf(p.Out, "keyspace: %s, %d of them looked at\n", count(e.Keys, "key"), min(e.Sampled, e.Keys))
+	fmt.Fprintf(p.Out, "keyspace: %s, %d of them looked at\n", output.Things(e.Keys, "key"), min(e.Sampled, e.Keys))
 	for _, found := range e.Patterns {
 		share := 0.0
 		if e.Keys > 0 {
@@ -309,6 +309,6 @@ func (e *estimate) print(p process) {
 		if share > 0 && share < 10 {
 			format = "%.2g %%"
 		}
-		fmt.Fprintf(p.Out, "  %s%s ("+format+")  %s  %s\n", about, count(found.Matched, "key"), share, printable(found.Entity), printable(found.Pattern))
+		fmt.Fprintf(p.Out, "  %s%s ("+format+")  %s  %s\n", about, output.Things(found.Matched, "key"), share, printable(found.Entity), printable(found.Pattern))
 	}
 }

@@ -23,17 +23,6 @@ func onTerminal(to io.Writer) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// count writes a number of things: 1 key, 2 keys. The plural is the singular with an s, or given.
-func count[N int | int64 | uint64](n N, singular string, plural ...string) string {
-	switch {
-	case n == 1:
-		return "1 " + singular
-	case len(plural) > 0:
-		return fmt.Sprint(n, " ", plural[0])
-	}
-	return fmt.Sprint(n, " ", singular, "s")
-}
-
 // checkLimit refuses a --limit that lists nothing.
 func checkLimit(limit int) error {
 	if limit < 1 {

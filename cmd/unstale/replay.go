@@ -176,7 +176,7 @@ func (r *replayCommand) progress(p process) func(history.Result) {
 	return func(result history.Result) {
 		if time.Since(said) >= progressInterval {
 			said = time.Now()
-			fmt.Fprintf(p.Err, "%s, %s\n", count(result.Batches, "batch", "batches"), count(result.Keys, "key"))
+			fmt.Fprintf(p.Err, "%s, %s\n", output.Things(result.Batches, "batch", "batches"), output.Things(result.Keys, "key"))
 		}
 	}
 }
@@ -195,7 +195,7 @@ func (r *replayCommand) printResult(p process, result history.Result, err error)
 			would = "would have "
 		}
 		fmt.Fprintf(p.Out, "%sunlinked %s of %s in %s, %srequested %s\n",
-			would, count(result.Keys, "key"), count(result.Rows, "row"), count(result.Batches, "batch", "batches"), would, count(result.Sweeps, "sweep"))
+			would, output.Things(result.Keys, "key"), output.Things(result.Rows, "row"), output.Things(result.Batches, "batch", "batches"), would, output.Things(result.Sweeps, "sweep"))
 	}
 	if err != nil {
 		return fmt.Errorf("replay is not complete, run it again: %w", err)

@@ -21,6 +21,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/worker"
 )
@@ -201,7 +202,7 @@ func orStopped(ctx context.Context, err error) error {
 func mapError(err error) error {
 	var faults invalidation.Faults
 	if errors.As(err, &faults) {
-		return fmt.Errorf("the map has %s, no row was touched:\n%w", count(len(faults), "fault"), err)
+		return fmt.Errorf("the map has %s, no row was touched:\n%w", output.Things(len(faults), "fault"), err)
 	}
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/status"
 	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/invalidation"
@@ -116,7 +117,7 @@ func (c *restoredCommand) requestSweeps(ctx context.Context, p process) error {
 	if err = errors.Join(orSchema(ctx, s, err), k.Close(), s.Close()); err != nil {
 		return err
 	}
-	fmt.Fprintf(p.Out, "requested %s; 'unstale status' shows when workers have finished them\n", count(len(requests), "sweep"))
+	fmt.Fprintf(p.Out, "requested %s; 'unstale status' shows when workers have finished them\n", output.Things(len(requests), "sweep"))
 	if len(sets) > 0 {
 		fmt.Fprintf(p.Err, "members of these index sets are unlinked only if a key or pattern of the map covers them: %s\n", strings.Join(sets, ", "))
 	}

@@ -67,7 +67,7 @@ knows the workers while MySQL refuses writes.`,
 			if err != nil {
 				return err
 			}
-			shut, err := c.openBoard()
+			shut, err := c.openRedis()
 			if err != nil {
 				return errors.Join(err, s.Close())
 			}
@@ -261,13 +261,13 @@ func printStatus(p process, s store.Status) {
 		line("sweeping", printable(sweepScanText(s.Sets)))
 	}
 	if b := s.LastBatch; b != nil {
-		line("last batch", count(b.Rows, "row"), b.SettledAt.Format(time.RFC3339), "worker "+b.Worker, "map "+b.MapVersion)
+		line("last batch", output.Things(b.Rows, "row"), b.SettledAt.Format(time.RFC3339), "worker "+b.Worker, "map "+b.MapVersion)
 	} else {
 		line("last batch", "none in the journal")
 	}
 	if b := s.LastDamaged; b != nil {
 		line("damaged", fmt.Sprintf("%v of the journal's batches, which cannot be unlinked again", bounded(s.Damaged)),
-			fmt.Sprintf("the last: batch %d of %s, %s", b.ID, b.SettledAt.Format(time.RFC3339), count(b.Rows, "row")))
+			fmt.Sprintf("the last: batch %d of %s, %s", b.ID, b.SettledAt.Format(time.RFC3339), output.Things(b.Rows, "row")))
 	}
 	printFigures(line, s)
 	if s.SourceError != nil {
@@ -281,8 +281,8 @@ func printStatus(p process, s store.Status) {
 	printWorkers(line, s.Workers)
 }
 
-// openBoard opens the Redis of the flags, if they name one. The function that it returns closes it.
-func (c *statusCommand) openBoard() (shut func() error, err error) {
+// openRedis opens the Redis of the flags, if they name one. The function that it returns closes it.
+func (c *statusCommand) openRedis() (shut func() error, err error) {
 	if c.redis.url.text == "" {
 		return func() error { return nil }, nil
 	}
@@ -335,7 +335,7 @@ func printFigures(line func(name string, value any, notes ...string), s store.St
 		if text := w.Entries(); text != "" {
 			notes = append(notes, text)
 		}
-		line(windowNames[i].text, count(int(w.Invalidations()), "invalidation"), notes...)
+		line(windowNames[i].text, output.Things(int(w.Invalidations()), "invalidation"), notes...)
 	}
 }
 
@@ -452,17 +452,17 @@ func sweepSetsObject(p *store.SweepProgress) *sweepSets {
 
 // sweepScanText says the same in a line.
 func sweepScanText(p *store.SweepProgress) string {
-	text := count(p.Scanned, "name") + " scanned"
+	text := output.Things(p.Scanned, "name") + " scanned"
 	if p.Total > 0 {
-		text = fmt.Sprintf("%d of %s scanned", p.Scanned, count(p.Total, "name"))
+		text = fmt.Sprintf("%d of %s scanned", p.Scanned, output.Things(p.Total, "name"))
 	}
-	text += fmt.Sprintf(" for %s in %s, %d unlinked", count(p.Patterns, "pattern"), p.For().Round(time.Second), p.Unlinked)
+	text += fmt.Sprintf(" for %s in %s, %d unlinked", output.Things(p.Patterns, "pattern"), p.For().Round(time.Second), p.Unlinked)
 	if p.Kind == store.SweepSet {
-		text = count(p.Scanned, "index set") + " taken"
+		text = output.Things(p.Scanned, "index set") + " taken"
 		if p.Total > 0 {
-			text = fmt.Sprintf("%d of %s taken", p.Scanned, count(p.Total, "index set"))
+			text = fmt.Sprintf("%d of %s taken", p.Scanned, output.Things(p.Total, "index set"))
 		}
-		text += fmt.Sprintf(" in %s, %s unlinked", p.For().Round(time.Second), count(p.Unlinked, "member"))
+		text += fmt.Sprintf(" in %s, %s unlinked", p.For().Round(time.Second), output.Things(p.Unlinked, "member"))
 	}
 	if left, ok := p.Left(); ok {
 		text += fmt.Sprintf(", about %s left", left.Round(time.Second))

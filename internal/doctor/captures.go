@@ -9,6 +9,7 @@ import (
 
 	"github.com/unstale/unstale/internal/capture"
 	"github.com/unstale/unstale/internal/mysqlerr"
+	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/session"
 )
 
@@ -61,11 +62,11 @@ func captures(ctx context.Context, e *Inputs) (all []Finding, err error) {
 		}
 	}
 	if hidden > 0 {
-		all = append(all, unknown(fmt.Sprintf("%d of %s", hidden, count(len(changes), "trigger")),
+		all = append(all, unknown(fmt.Sprintf("%d of %s", hidden, output.Things(len(changes), "trigger")),
 			errors.New("without the right TRIGGER on a table the server shows none of it"), notGivenSQL))
 	}
 	if len(all) == 0 {
-		all = append(all, ok("%s are those of the map", count(len(changes), "trigger")))
+		all = append(all, ok("%s are those of the map", output.Things(len(changes), "trigger")))
 	}
 	more, err := definers(ctx, c, changes)
 	if err != nil {
@@ -80,7 +81,7 @@ func captures(ctx context.Context, e *Inputs) (all []Finding, err error) {
 func definers(ctx context.Context, c *capture.Capturer, changes []capture.Change) (all []Finding, err error) {
 	list, err := c.Definers(ctx, changes)
 	for _, d := range list {
-		what := fmt.Sprintf("%s of %s", d.Account, count(d.Triggers, "trigger"))
+		what := fmt.Sprintf("%s of %s", d.Account, output.Things(d.Triggers, "trigger"))
 		switch {
 		case d.Err == nil:
 			all = append(all, ok("the definer %s has its privileges", what))

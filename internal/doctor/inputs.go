@@ -419,14 +419,3 @@ func (r row) first(names ...string) string {
 	}
 	return ""
 }
-
-// count formats a number of things. The plural is the singular with an s, unless given.
-func count(n int, singular string, plural ...string) string {
-	switch {
-	case n == 1:
-		return "1 " + singular
-	case len(plural) > 0:
-		return fmt.Sprint(n, " ", plural[0])
-	}
-	return fmt.Sprint(n, " ", singular, "s")
-}

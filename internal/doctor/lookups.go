@@ -12,6 +12,7 @@ import (
 
 	"github.com/unstale/unstale/internal/capture"
 	"github.com/unstale/unstale/internal/mysqlerr"
+	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/sqltext"
 )
@@ -40,7 +41,7 @@ func lookupsRun(ctx context.Context, e *Inputs) (all []Finding, err error) {
 		}
 	}
 	if len(all) == 0 {
-		all = append(all, ok("%s run", count(len(list), "lookup")))
+		all = append(all, ok("%s run", output.Things(len(list), "lookup")))
 	}
 	if len(unproven) > 0 {
 		all = append(all, unknown("whether lookups find the same for several IDs together as one by one", errors.Join(unproven...), "run this check again when the tables have rows"))

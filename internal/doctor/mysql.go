@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/mysqlerr"
+	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/schema"
 	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/store"
@@ -81,7 +82,7 @@ func transactions(ctx context.Context, e *Inputs) (all []Finding, err error) {
 		all = append(all, unknown("transactions that are prepared for XA", err, "GRANT XA_RECOVER_ADMIN ON *.* to the account of --audit-mysql-dsn"))
 	case len(prepared) > 0:
 		all = append(all, found(Warning, "transactions are prepared for XA and wait to be ended: they may hold rows of the outbox, and no restart frees these",
-			fmt.Sprintf("%s, the first %s", count(len(prepared), "transaction"), quoted(prepared[0].first("data"))),
+			fmt.Sprintf("%s, the first %s", output.Things(len(prepared), "transaction"), quoted(prepared[0].first("data"))),
 			"XA RECOVER CONVERT XID; lists them; XA COMMIT or XA ROLLBACK those that their coordinator has forgotten"))
 	}
 	if unclear > 0 {
@@ -276,7 +277,7 @@ func jam(ctx context.Context, db *sql.DB, sessions []row) []Finding {
 		title += "; the oldest transactions may be at fault, the server does not show which"
 		holders, err = texts(ctx, db, openSessionsSQL)
 	}
-	evidence := []string{count(len(waiting), "session waits", "sessions wait") + ", the first is " + describe(waiting[0])}
+	evidence := []string{output.Things(len(waiting), "session waits", "sessions wait") + ", the first is " + describe(waiting[0])}
 	cure := ""
 	for _, id := range holders {
 		i := slices.IndexFunc(sessions, func(s row) bool { return s["Id"] == id && !waitsForTable(s) })

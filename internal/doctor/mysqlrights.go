@@ -12,6 +12,7 @@ import (
 
 	"github.com/unstale/unstale/internal/capture"
 	"github.com/unstale/unstale/internal/mysqlerr"
+	"github.com/unstale/unstale/internal/output"
 )
 
 // A TableRights lists a worker's statements on one table.
@@ -74,7 +75,7 @@ func mysqlRights(ctx context.Context, e *Inputs) (all []Finding, err error) {
 		all = append(all, found(Critical, "the worker's MySQL account lacks rights", strings.Join(evidence, "\n"), strings.Join(grants, "\n")))
 	}
 	if len(all) == 0 {
-		all = append(all, ok("%s are there, each was tried", count(tried, "right")))
+		all = append(all, ok("%s are there, each was tried", output.Things(tried, "right")))
 	}
 	return all, nil
 }

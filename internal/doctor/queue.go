@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/unstale/unstale/internal/mysqlerr"
+	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/schema"
 	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/status"
@@ -92,9 +93,9 @@ func heard(w store.WorkerNote) string {
 // exact returns a count that store.Status may have cut.
 func exact(n int, singular string, plural ...string) string {
 	if n > store.MaxExactCount {
-		return "more than " + count(store.MaxExactCount, singular, plural...)
+		return "more than " + output.Things(store.MaxExactCount, singular, plural...)
 	}
-	return count(n, singular, plural...)
+	return output.Things(n, singular, plural...)
 }
 
 // recently is the maximum age of a batch that shows the current work of workers.
@@ -139,7 +140,7 @@ func runningMaps(version string, workers []store.WorkerNote) (all []Finding) {
 		}
 	}
 	if len(all) == 0 && same > 0 {
-		all = append(all, ok("this map, %s, is that of %s", version, count(same, "worker")))
+		all = append(all, ok("this map, %s, is that of %s", version, output.Things(same, "worker")))
 	}
 	return all
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/redisclient"
 	"github.com/unstale/unstale/internal/store"
 )
@@ -306,7 +307,7 @@ func redisReplication(ctx context.Context, e *Inputs) ([]Finding, error) {
 				"look at its log, its network and its disk; --redis-wait waits for replicas"))
 		}
 		if len(all) == 0 {
-			all = append(all, ok("%s: %s, none behind", i.addr, count(replicas, "replica")))
+			all = append(all, ok("%s: %s, none behind", i.addr, output.Things(replicas, "replica")))
 		}
 		return all
 	}, "replication")
@@ -389,7 +390,7 @@ func redisSlowLog(ctx context.Context, e *Inputs) ([]Finding, error) {
 			name = strings.ToUpper(worst.Args[0])
 		}
 		all = append(all, found(Warning, "commands were slow, and everybody waited for them", fmt.Sprintf("%s: %s in the last %s, the slowest %s with %s, by %s",
-			addr, count(len(entries), "entry", "entries"), slowSince, name, worst.Duration, cmp.Or(worst.ClientName, worst.ClientAddr)),
+			addr, output.Things(len(entries), "entry", "entries"), slowSince, name, worst.Duration, cmp.Or(worst.ClientName, worst.ClientAddr)),
 			"SLOWLOG GET tells whose they are; look for KEYS, large values and large sets"))
 		return all, nil
 	})
@@ -538,7 +539,7 @@ func beacons(ctx context.Context, e *Inputs) ([]Finding, error) {
 	if away := slices.Sorted(maps.Keys(e.away[aRedis])); len(away) > 0 {
 		all = append(all, unknown("what masters that do not answer have of what workers were told", errors.New(strings.Join(away, ", ")), notReached))
 	}
-	evidence := fmt.Sprintf("of %s of the last %s it lacks %d and has %d in part", count(len(positions), "beacon"), recently, gone, short)
+	evidence := fmt.Sprintf("of %s of the last %s it lacks %d and has %d in part", output.Things(len(positions), "beacon"), recently, gone, short)
 	switch {
 	case gone == len(positions):
 		return append(all, found(Critical, "this Redis has never heard of the workers: a wrong server or database, or it was emptied", evidence,
@@ -546,5 +547,5 @@ func beacons(ctx context.Context, e *Inputs) ([]Finding, error) {
 	case gone+short > 0:
 		return append(all, found(Warning, "Redis has lost what it acknowledged, or is about to be told more", evidence, "nothing: workers heal it within seconds; look again")), nil
 	}
-	return append(all, ok("Redis has what workers were told in the last %s, by %s", recently, count(len(positions), "beacon"))), nil
+	return append(all, ok("Redis has what workers were told in the last %s, by %s", recently, output.Things(len(positions), "beacon"))), nil
 }

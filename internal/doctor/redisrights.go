@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/protocol"
 )
@@ -30,14 +31,14 @@ func redisRights(ctx context.Context, e *Inputs) (all []Finding, err error) {
 		all = append(all, node.findings(cmp.Or(e.RedisUser, "default"))...)
 	}
 	if cut > 0 {
-		all = append(all, unknown("rights on "+count(cut, "more name")+" of the map", fmt.Errorf("%d were tried", mostTried),
+		all = append(all, unknown("rights on "+output.Things(cut, "more name")+" of the map", fmt.Errorf("%d were tried", mostTried),
 			"see that the account's patterns cover them: unstale map explain shows what a row makes"))
 	}
 	if e.Map == nil {
 		all = append(all, unknown("rights on the names and the channel of the map", errors.New("there is no map"), flags[aMap]))
 	}
 	if len(all) == 0 {
-		all = append(all, ok("%s are there, each was tried", count(len(rights), "right")))
+		all = append(all, ok("%s are there, each was tried", output.Things(len(rights), "right")))
 	}
 	return all, nil
 }

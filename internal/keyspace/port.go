@@ -7,8 +7,8 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// A Port is what a worker calls of a Keyspace, as one value that can be wrapped: to measure it, or
-// to let it fail in a test. Its methods are those of the parts.
+// A Port has the methods of a Keyspace's parts that a worker calls, as one value that can be
+// wrapped: to measure it, or to let it fail in a test.
 type Port struct{ k *Keyspace }
 
 // Port returns the Port of k.

@@ -11,7 +11,7 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// Deps are what the services of one worker have in common.
+// Deps are the dependencies that all services of one worker share.
 type Deps struct {
 	Redis    Redis
 	Store    *store.Store
@@ -23,8 +23,8 @@ type Deps struct {
 	Log      *slog.Logger
 }
 
-// Redis is what a worker calls of Redis: a keyspace.Port, or a wrapper that measures it or, in
-// tests, fails on demand.
+// Redis has all calls of a worker to Redis. It is a keyspace.Port, or a wrapper that measures one or,
+// in tests, fails on demand.
 type Redis interface {
 	// The beacon, and what became of the unlinks that other epochs have acknowledged.
 	CheckBeacon(ctx context.Context) (keyspace.Position, error)

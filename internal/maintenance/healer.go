@@ -17,7 +17,7 @@ import (
 type HealState uint8
 
 const (
-	Healed HealState = iota // HealRedis has everything that was settled before the slice
+	Healed HealState = iota // Redis has everything that was settled before the slice
 	More                    // some was healed, and there may be more
 	Busy                    // others hold what is left
 )

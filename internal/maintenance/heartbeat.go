@@ -78,7 +78,7 @@ func (s *HeartbeatSender) beat(ctx context.Context, channels []HeartbeatChannel,
 	if err := s.vouch(ctx); err != nil {
 		return err
 	}
-	asOf := s.State.Progress.Proven()
+	asOf := *s.State.Proven.Load()
 	if asOf.IsZero() {
 		return errUnproven
 	}

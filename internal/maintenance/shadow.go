@@ -102,7 +102,7 @@ func (c *ShadowChecker) step(ctx context.Context) {
 		return
 	}
 	known, err := c.table.known(ctx)
-	proven := c.State.Progress.Proven()
+	proven := *c.State.Proven.Load()
 	var left []waiting
 	for _, w := range c.waiting {
 		id := string((&ShadowFinding{Shadow: w.Shadow}).id())
@@ -201,7 +201,7 @@ func (c *ShadowChecker) confirm(ctx context.Context, m *invalidation.Map, f *Sha
 	}
 	var complete bool
 	f.Entities, complete = entities(m, names)
-	if others, known := c.State.Progress.Others(); len(f.Entities) == 0 && (!known || slices.ContainsFunc(others, func(name string) bool { return reaches(name, names) })) {
+	if others := c.State.Others.Load(); len(f.Entities) == 0 && (others == nil || slices.ContainsFunc(*others, func(name string) bool { return reaches(name, names) })) {
 		return ShadowUnknown, nil // the key is, or may be, another outbox's
 	}
 	digest, err := c.Redis.EntryDigest(ctx, f.Key)

@@ -68,7 +68,7 @@ func benchAt(t testing.TB, db *testenv.Database, client *redis.Client, url strin
 	m, err := invalidation.Parse("mapping.yaml", []byte(mapText), nil)
 	testenv.Must(t, err)
 	b := &shadowBench{TB: t, db: db, store: storetest.Open(t, db.DSN), redis: client, log: &strings.Builder{}, state: newState()}
-	b.state.Progress.SetOthers(nil)
+	b.state.Others.Store(&[]string{})
 	b.ShadowChecker = maintenance.NewShadowChecker(maintenance.Deps{
 		Redis: k.Port(), Store: b.store, State: b.state, Map: theMap{m}, Log: slog.New(slog.NewTextHandler(b.log, nil)),
 	}, 24*time.Hour, b)
@@ -106,10 +106,11 @@ func (b *shadowBench) reports(n int, key string, tags ...string) {
 
 // step makes a step of a worker whose proof covers everything, or what was committed until proven.
 func (b *shadowBench) step() {
-	b.state.Progress.Prove(b.proven)
+	proven := b.proven
 	if b.proven.IsZero() {
-		b.state.Progress.Prove(time.Now().Add(time.Second))
+		proven = time.Now().Add(time.Second)
 	}
+	b.state.Proven.Store(&proven)
 	b.Step(b.Context())
 }
 
@@ -292,7 +293,7 @@ func TestExplained(t *testing.T) {
 func TestElsewhere(t *testing.T) {
 	t.Parallel()
 	b := newShadowBench(t)
-	b.state.Progress.SetOthers([]string{"staging:*", "shop:product:*"})
+	b.state.Others.Store(&[]string{"staging:*", "shop:product:*"})
 	b.report("staging:product:1")
 	b.report("shop:product:1")
 	b.report("other:1")

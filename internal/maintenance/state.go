@@ -42,14 +42,18 @@ var (
 	ErrEmptied = fmt.Errorf("%w: it holds no data, so nothing is stale, and the journal is made to match", ErrHealing)
 )
 
-// A State is what a worker is at. Its goroutines record what they find and go by what the others
-// have found, and /healthz, /readyz, the heartbeats and the worker's status records tell it. Each
+// A State is the state of a worker. Its goroutines record what they find, and go by what the others
+// have found. /healthz, /readyz, the heartbeats and the worker's status records report it. Each
 // change is logged once. Safe for concurrent use.
 type State struct {
-	Loop     *LoopState
-	Progress *Progress
-	log      *slog.Logger
-	metrics  StateMetrics
+	Loop *LoopState
+	// Proven is the time until which all commits are invalidated, zero if it is unknown.
+	Proven atomic.Pointer[time.Time]
+	// Others are the names of other outboxes in the same Redis, as globs; nil: unknown.
+	Others atomic.Pointer[[]string]
+
+	log     *slog.Logger
+	metrics StateMetrics
 
 	wake        chan struct{} // rows were committed, or a loss waits; capacity 1, sent to without waiting
 	lossFound   atomic.Bool   // another goroutine than the loop has found a loss, which the loop heals
@@ -79,9 +83,9 @@ type StateMetrics struct {
 	Outages                          *prometheus.CounterVec // by OutageState
 }
 
-// NewState returns the State of a worker before Begin.
+// NewState returns the State of a worker that begins.
 func NewState(log *slog.Logger, m StateMetrics) *State {
-	s := &State{Loop: &LoopState{}, Progress: &Progress{}, log: log, metrics: m, wake: make(chan struct{}, 1)}
+	s := &State{Loop: &LoopState{}, log: log, metrics: m, wake: make(chan struct{}, 1)}
 	s.Begin()
 	return s
 }
@@ -94,8 +98,9 @@ func (s *State) Begin() {
 	s.lastTurn, s.started = time.Now(), false
 	s.lossFound.Store(false)
 	s.mayBePaused.Store(true)
+	s.Proven.Store(&time.Time{})
+	s.Others.Store(nil)
 	s.Loop.reset()
-	s.Progress.reset()
 }
 
 // Up records a turn of the loop that reached both servers. In a pause it reached MySQL and did not
@@ -135,7 +140,7 @@ func (s *State) Down(err error) {
 	}
 	s.outage, s.state = err, state
 	s.metrics.Up.Set(0)
-	s.metrics.Stalled.WithLabelValues(StalledCommit).Set(oneIf(state == session.StateHung))
+	s.metrics.Stalled.WithLabelValues(StalledCommit).Set(OneIf(state == session.StateHung))
 }
 
 // InOutage reports whether the loop has logged an outage that has not ended.
@@ -158,7 +163,7 @@ func (s *State) Stall(reason string, why error) {
 	}
 	s.stalled, s.stallWhy = why, reason
 	for _, r := range [...]string{StalledHeld, StalledBehind} {
-		s.metrics.Stalled.WithLabelValues(r).Set(oneIf(r == reason))
+		s.metrics.Stalled.WithLabelValues(r).Set(OneIf(r == reason))
 	}
 }
 
@@ -182,7 +187,7 @@ func (s *State) SetPaused(paused bool, p *store.Pause) {
 	}
 	s.paused = paused
 	s.mayBePaused.Store(paused)
-	s.metrics.Paused.Set(oneIf(paused))
+	s.metrics.Paused.Set(OneIf(paused))
 }
 
 // MayBePaused reports whether an operator has paused all workers, or may have: nothing has looked
@@ -296,8 +301,7 @@ func (s *State) Heals() bool { return s.lossFound.Load() || s.Loop.Withholds(Err
 // Note returns the state for a status record of the worker.
 func (s *State) Note() store.WorkerNote {
 	n := s.plainNote()
-	healable := n.State != store.WorkerPaused && n.State != store.WorkerStarting
-	if healable && s.Loop.Withholds(ErrHealing) && !s.Loop.Withholds(ErrEmptied) && !s.Progress.failed.Load() {
+	if n.State != store.WorkerPaused && n.State != store.WorkerStarting && s.Loop.heals() {
 		n.State, n.Error = store.WorkerHealing, ""
 	}
 	if stuck := s.Alive(); stuck != nil {
@@ -345,145 +349,126 @@ func (s *State) SweepError() error {
 	return s.sweepErr
 }
 
-func oneIf(is bool) float64 {
+// OneIf returns the value of a gauge that is 1 or 0.
+func OneIf(is bool) float64 {
 	if is {
 		return 1
 	}
 	return 0
 }
 
-// A LoopState lets another goroutine than the loop send heartbeats on time: the loop polls MySQL,
-// no operator has paused the workers, and Redis has everything that was settled. Safe for
-// concurrent use.
+// A LoopState has the results of the loop's steps. By them another goroutine sends heartbeats on
+// time: the loop polls MySQL, no operator has paused the workers, and Redis has everything that was
+// settled. Safe for concurrent use.
 type LoopState struct {
 	mu       sync.Mutex
 	withheld error     // why the loop withholds heartbeats, nil if it does not
 	polled   time.Time // when MySQL last answered a poll
 	batch    time.Time // deadline of the current batch, zero for none
 	healed   string    // the beacon's epoch at the last comparison that found Redis complete
+	failed   bool      // the last step
+	drained  time.Time // when a step last found no more rows; zero: never
 }
 
 // reset is for a loop that has not polled yet.
-func (p *LoopState) reset() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.withheld, p.polled, p.batch, p.healed = errUnstarted, time.Time{}, time.Time{}, ""
+func (l *LoopState) reset() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.withheld, l.polled, l.batch, l.healed = errUnstarted, time.Time{}, time.Time{}, ""
+	l.failed, l.drained = false, time.Time{}
 }
 
 // Withhold lets no heartbeat be sent until Polled. The reason is ErrHealing while the loop has to
 // heal Redis, or to find that nothing needs healing.
-func (p *LoopState) Withhold(why error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.withheld = why
+func (l *LoopState) Withhold(why error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.withheld = why
 }
 
 // Withholds reports whether the loop withholds heartbeats for a reason.
-func (p *LoopState) Withholds(why error) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return errors.Is(p.withheld, why)
+func (l *LoopState) Withholds(why error) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return errors.Is(l.withheld, why)
 }
 
 // Polled records that the loop has polled and found no problem.
-func (p *LoopState) Polled() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.withheld, p.polled = nil, time.Now()
+func (l *LoopState) Polled() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.withheld, l.polled = nil, time.Now()
 }
 
 // BatchBegan records that a batch has claimed its rows, which counts as a poll, and the batch's
 // deadline. BatchEnded records its end.
-func (p *LoopState) BatchBegan(deadline time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.batch = deadline
+func (l *LoopState) BatchBegan(deadline time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.batch = deadline
 }
 
-func (p *LoopState) BatchEnded() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.batch, p.polled = time.Time{}, time.Now()
+func (l *LoopState) BatchEnded() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.batch, l.polled = time.Time{}, time.Now()
+}
+
+// StepEnded records the outcome of a step, and Drained that a step found no more rows.
+func (l *LoopState) StepEnded(failed bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.failed = failed
+}
+
+func (l *LoopState) Drained() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.drained = time.Now()
+}
+
+// LastDrained returns when a step last found no more rows, zero for never.
+func (l *LoopState) LastDrained() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.drained
+}
+
+// heals reports whether the loop unlinks again what Redis has lost. Its last step did not fail.
+func (l *LoopState) heals() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return errors.Is(l.withheld, ErrHealing) && !errors.Is(l.withheld, ErrEmptied) && !l.failed
 }
 
 // Healed records that Redis has everything, as of an epoch of its beacon. Every loss starts another
 // epoch.
-func (p *LoopState) Healed(epoch string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.healed = epoch
+func (l *LoopState) Healed(epoch string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.healed = epoch
 }
 
 // unpolled returns why no heartbeat may be sent now, or nil.
-func (p *LoopState) unpolled() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (l *LoopState) unpolled() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	now := time.Now()
-	if p.withheld == nil && now.Sub(p.polled) > pollLife && !now.Before(p.batch) {
+	if l.withheld == nil && now.Sub(l.polled) > pollLife && !now.Before(l.batch) {
 		return errNotPolled
 	}
-	return p.withheld
+	return l.withheld
 }
 
 // vouch is like unpolled, and also checks that Redis was last healed in an epoch of the beacon.
-func (p *LoopState) vouch(epoch string) error {
-	if err := p.unpolled(); err != nil {
+func (l *LoopState) vouch(epoch string) error {
+	if err := l.unpolled(); err != nil {
 		return err
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.healed != epoch {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.healed != epoch {
 		return ErrHealing
 	}
 	return nil
-}
-
-// A Progress is how far a worker has come. Safe for concurrent use.
-type Progress struct {
-	failed  atomic.Bool               // the last step of the loop
-	drained atomic.Int64              // Unix nanoseconds: when a step last found no more rows; 0: never
-	proven  atomic.Pointer[time.Time] // until then all commits are invalidated
-	others  atomic.Pointer[[]string]  // names of other outboxes in the same Redis
-}
-
-func (p *Progress) reset() {
-	p.failed.Store(false)
-	p.drained.Store(0)
-	p.proven.Store(nil)
-	p.others.Store(nil)
-}
-
-// StepEnded records the outcome of a step of the loop, and Drained that one found no more rowp.
-func (p *Progress) StepEnded(failed bool) { p.failed.Store(failed) }
-
-func (p *Progress) Drained() { p.drained.Store(time.Now().UnixNano()) }
-
-// LastDrained returns when a step last found no more rows, zero for never.
-func (p *Progress) LastDrained() time.Time {
-	if at := p.drained.Load(); at != 0 {
-		return time.Unix(0, at)
-	}
-	return time.Time{}
-}
-
-// Prove records that all commits until asOf are invalidated.
-func (p *Progress) Prove(asOf time.Time) { p.proven.Store(&asOf) }
-
-// Proven returns the time until which all commits are invalidated, zero if it is unknown.
-func (p *Progress) Proven() time.Time {
-	if asOf := p.proven.Load(); asOf != nil {
-		return *asOf
-	}
-	return time.Time{}
-}
-
-// SetOthers records the names of other outboxes in the same Redis, as globp.
-func (p *Progress) SetOthers(names []string) { p.others.Store(&names) }
-
-// Others returns them, and whether they are known.
-func (p *Progress) Others() (names []string, known bool) {
-	if names := p.others.Load(); names != nil {
-		return *names, true
-	}
-	return nil, false
 }

@@ -62,6 +62,18 @@ func Count(n any) string {
 	return sign + digits
 }
 
+// Things formats a number of things: 1 key, 2 keys. The plural is the singular with an s, unless
+// given.
+func Things[N int | int64 | uint64](n N, singular string, plural ...string) string {
+	switch {
+	case n == 1:
+		return "1 " + singular
+	case len(plural) > 0:
+		return fmt.Sprint(n, " ", plural[0])
+	}
+	return fmt.Sprint(n, " ", singular, "s")
+}
+
 // Span formats a duration in one unit: 350 µs, 12 ms, 47 s, 3 min, 5 h, 2 d.
 func Span(d time.Duration) string {
 	if d < time.Millisecond {

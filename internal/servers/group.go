@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"fmt"
 	"strings"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -134,18 +133,6 @@ func (g *Group) start(ctx context.Context, i int, statements ...string) error {
 			return fmt.Errorf("join a group as node %d: %w; its state is %q (%v); its log ends with:\n%s", i, stopped, state, err, tail(g.Nodes[i].Log()))
 		}
 	}
-}
-
-// State returns the state of node i as the node itself reports it, such as ONLINE or RECOVERING.
-func (g *Group) State(ctx context.Context, i int) (string, error) {
-	db, err := sql.Open("mysql", g.Nodes[i].DSN(""))
-	if err != nil {
-		return "", err
-	}
-	defer db.Close()
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	return memberState(ctx, db)
 }
 
 func memberState(ctx context.Context, db *sql.DB) (state string, err error) {

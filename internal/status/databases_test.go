@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 // A redisPage is the page of databases in a Redis.
 type redisPage struct {
 	t      *testing.T
-	board  *keyspace.StatusHashes
+	hashes *keyspace.StatusHashes
 	redis  *redis.Client
 	served map[string]string // the field of the database that each worker serves
 }
@@ -58,7 +58,7 @@ func (p *redisPage) post(source, server string, last uint64, names ...string) (k
 func (p *redisPage) postAs(worker, source, server string, last uint64, names ...string) (kinds []store.ConflictKind) {
 	p.t.Helper()
 	d := status.Database{Source: source, Server: server, Schema: "shop", Names: names}
-	list, _, err := status.PostDatabase(p.t.Context(), p.board, d, p.served[worker], journalThatEndsWith(last))
+	list, _, err := status.PostDatabase(p.t.Context(), p.hashes, d, p.served[worker], journalThatEndsWith(last))
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -116,13 +116,13 @@ func TestTwoDatabases(t *testing.T) {
 	p.want(p.post("one", "b", 3, "shop:product:*"), store.ConflictRestored, store.ConflictNames)
 	p.want(p.post("one", "a", 9, "shop:product:*"), store.ConflictID, store.ConflictNames)
 	p.want(p.post("one", "b", 4, "shop:product:*"), store.ConflictID, store.ConflictNames)
-	list, known, err := status.Conflicts(t.Context(), p.board, "two")
+	list, known, err := status.Conflicts(t.Context(), p.hashes, "two")
 	if err != nil || !known || len(list) != 2 {
 		t.Errorf("%+v, %v, %v", list, known, err)
 	}
 	p.age()
 	p.want(p.post("two", "c", 1, "other:*", "shop:*:42"))
-	if list, known, err := status.Conflicts(t.Context(), p.board, "one"); err != nil || known || len(list) > 0 {
+	if list, known, err := status.Conflicts(t.Context(), p.hashes, "one"); err != nil || known || len(list) > 0 {
 		t.Errorf("%+v, %v, %v", list, known, err)
 	}
 }
@@ -137,12 +137,12 @@ func TestRestored(t *testing.T) {
 	p.want(p.post("one", "a", 9))
 	p.want(p.post("one", "a", 8), store.ConflictRestored)
 	p.want(p.post("one", "a", 12), store.ConflictRestored)
-	if list, _, err := status.Conflicts(t.Context(), p.board, "one"); err != nil || len(list) != 1 {
+	if list, _, err := status.Conflicts(t.Context(), p.hashes, "one"); err != nil || len(list) != 1 {
 		t.Errorf("%+v, %v", list, err)
 	}
 	forget := func() {
 		t.Helper()
-		if err := status.ForgetDatabases(t.Context(), p.board, "one"); err != nil {
+		if err := status.ForgetDatabases(t.Context(), p.hashes, "one"); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -139,13 +139,10 @@ func clock(t, now time.Time) string {
 
 // count formats a number of things. Above MaxExactCount it is "more than".
 func count(n int, thing string) string {
-	switch {
-	case n == 1:
-		return "1 " + thing
-	case n > store.MaxExactCount:
-		return fmt.Sprintf("more than %d %ss", store.MaxExactCount, thing)
+	if n > store.MaxExactCount {
+		return "more than " + output.Things(store.MaxExactCount, thing)
 	}
-	return fmt.Sprintf("%d %ss", n, thing)
+	return output.Things(n, thing)
 }
 
 // firstLine returns an error's first line, since each cause is printed on one line.
