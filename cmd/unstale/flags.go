@@ -142,10 +142,13 @@ func (f *mysqlFlags) open(command string) (*session.Sessions, error) {
 }
 
 // orSchema returns err, or in its place that the schema does not fit, which is then the cause and
-// has a cure.
+// has a cure. It does not ask a server again that could not be reached.
 func orSchema(ctx context.Context, s *session.Sessions, err error) error {
-	if err == nil {
+	switch {
+	case err == nil:
 		return nil
+	case session.State(err) == session.StateAway:
+		return session.Explain(err)
 	}
 	if schema := migrations.Check(ctx, s.DB()); errors.Is(schema, migrations.ErrSchema) {
 		return schema

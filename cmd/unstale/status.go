@@ -101,14 +101,19 @@ func (c *statusCommand) interval(cmd *cobra.Command, args []string) (err error) 
 }
 
 func (c *statusCommand) printStatus(ctx context.Context, p process, s *session.Sessions) error {
-	if err := schema.RefuseOlder(ctx, s.DB()); errors.Is(err, schema.ErrOlder) {
-		return fmt.Errorf("whether anything is stale is unknown: %w", err)
-	}
 	c.looker = status.New(s, c.space)
 	if c.watch > 0 {
+		if err := refuseOlder(ctx, s); err != nil {
+			return err
+		}
 		return c.watching(ctx, p, s)
 	}
 	st, v, err := c.looker.LookTwice(ctx)
+	if err == nil { // an unreachable server is asked once
+		if err := refuseOlder(ctx, s); err != nil {
+			return err
+		}
+	}
 	switch err = orSchema(ctx, s, err); {
 	case err != nil:
 		return fmt.Errorf("whether anything is stale is unknown: %w", err)
@@ -125,6 +130,14 @@ func (c *statusCommand) printStatus(ctx context.Context, p process, s *session.S
 		return answer{code: exitStale}
 	case v.Level == status.Unknown:
 		return answer{code: exitUnknown}
+	}
+	return nil
+}
+
+// refuseOlder returns an error if the schema is older than this binary can judge.
+func refuseOlder(ctx context.Context, s *session.Sessions) error {
+	if err := schema.RefuseOlder(ctx, s.DB()); errors.Is(err, schema.ErrOlder) {
+		return fmt.Errorf("whether anything is stale is unknown: %w", err)
 	}
 	return nil
 }

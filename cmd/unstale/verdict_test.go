@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"html"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"slices"
@@ -350,6 +351,38 @@ func TestVerdictOnMySQLItself(t *testing.T) {
 		t.Error(said)
 	}
 	f.must(f.mysql.Resume())
+}
+
+// A server that accepts connections and does not greet is asked once, since each question waits for
+// the limit of a connection.
+func TestStatusAsksASilentServerOnce(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	testenv.Must(t, err)
+	connections := make(chan net.Conn, 10)
+	go func() {
+		defer close(connections)
+		for {
+			conn, err := silent.Accept()
+			if err != nil {
+				return
+			}
+			connections <- conn
+		}
+	}()
+	r := call(t, map[string]string{"MYSQL_DSN": "u@tcp(" + silent.Addr().String() + ")/shop"}, "status")
+	if want := "unstale: whether anything is stale is unknown: MySQL does not answer in time; "; !strings.HasPrefix(r.err, want) || r.code != exitFail {
+		t.Errorf("got %+v, want %q", r, want)
+	}
+	testenv.Must(t, silent.Close())
+	asked := 0
+	for conn := range connections {
+		asked++
+		_ = conn.Close()
+	}
+	if asked != 1 {
+		t.Errorf("asked %d times", asked)
+	}
 }
 
 // Before it is known whether a row is in a batch or locked, no sentence advises more workers.
