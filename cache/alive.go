@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -232,10 +233,7 @@ func (a *aliveCheck) heartbeat(b *protocol.Beat, until time.Time) {
 // healthy returns an error if workers write elsewhere, or if the map's lease is shorter than the
 // configured one.
 func (a *aliveCheck) healthy() error {
-	if err := a.wrong.healthy(a.sources); err != nil {
-		return err
-	}
-	return a.lease.healthy()
+	return cmp.Or(a.wrong.healthy(a.sources), a.lease.healthy())
 }
 
 const (
@@ -380,8 +378,18 @@ type mapLease struct {
 
 // field records what a server says.
 func (l *mapLease) field(longest int64, logger *slog.Logger) {
-	if longest > 0 && l.longest.Load() != longest {
-		l.setLongest(longest, logger)
+	if longest <= 0 || l.longest.Load() == longest {
+		return
+	}
+	l.longest.Store(longest)
+	err := l.healthy()
+	if (err != nil) == l.told.Swap(err != nil) {
+		return
+	}
+	if err != nil {
+		logger.LogAttrs(context.Background(), slog.LevelWarn, "the configured lease is longer than the map's", slog.Any("error", err))
+	} else {
+		logger.LogAttrs(context.Background(), slog.LevelInfo, "the configured lease is no longer than the map's")
 	}
 }
 
@@ -399,19 +407,6 @@ func (l *mapLease) beat(b *protocol.Beat, fields bool, logger *slog.Logger) {
 		longest = min(longest, other)
 	}
 	l.field(longest, logger)
-}
-
-func (l *mapLease) setLongest(longest int64, logger *slog.Logger) {
-	l.longest.Store(longest)
-	err := l.healthy()
-	if (err != nil) == l.told.Swap(err != nil) {
-		return
-	}
-	if err != nil {
-		logger.LogAttrs(context.Background(), slog.LevelWarn, "the configured lease is longer than the map's", slog.Any("error", err))
-	} else {
-		logger.LogAttrs(context.Background(), slog.LevelInfo, "the configured lease is no longer than the map's")
-	}
 }
 
 // get returns the shorter one.

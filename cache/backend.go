@@ -65,15 +65,13 @@ func newBackend(config Config) *backend {
 			return errors.Is(err, context.Canceled) || errors.Is(err, errLeft) || errors.Is(err, errStalled)
 		},
 		OnStateChange: func(_ string, from, to gobreaker.State) { // under the breaker's lock
-			switch to {
-			case gobreaker.StateOpen:
-				if from == gobreaker.StateClosed {
-					err := b.lastError()
-					b.news.queue(func() {
-						config.Logger.LogAttrs(context.Background(), slog.LevelWarn, "Redis is away: every call loads", slog.Any("error", err))
-					})
-				}
-			case gobreaker.StateClosed:
+			switch {
+			case to == gobreaker.StateOpen && from == gobreaker.StateClosed:
+				err := b.lastError()
+				b.news.queue(func() {
+					config.Logger.LogAttrs(context.Background(), slog.LevelWarn, "Redis is away: every call loads", slog.Any("error", err))
+				})
+			case to == gobreaker.StateClosed:
 				b.news.queue(func() { config.Logger.LogAttrs(context.Background(), slog.LevelInfo, "Redis is back") })
 			}
 		},

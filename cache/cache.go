@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -130,16 +131,7 @@ func (c *Cache) Healthy() error {
 	if c.run.life.Err() != nil {
 		return ErrClosed
 	}
-	if err := c.redis.healthy(); err != nil {
-		return err
-	}
-	if err := c.redis.writes.refusal(); err != nil {
-		return err
-	}
-	if err := c.redis.alive.healthy(); err != nil {
-		return err
-	}
-	return c.memory.healthy()
+	return cmp.Or(c.redis.healthy(), c.redis.writes.refusal(), c.redis.alive.healthy(), c.memory.healthy())
 }
 
 // name returns the key in Redis.
@@ -196,13 +188,12 @@ func (r *running) launchIn(group *sync.WaitGroup, f func()) bool {
 // end.
 func (r *running) every(interval time.Duration, f func(context.Context)) {
 	r.launch(func() {
-		ticker := time.NewTicker(interval)
-		defer ticker.Stop()
+		ticks := time.Tick(interval)
 		for open := true; open; {
 			select {
 			case <-r.life.Done():
 				open = false
-			case <-ticker.C:
+			case <-ticks:
 			}
 			f(context.WithoutCancel(r.life))
 		}
@@ -232,18 +223,15 @@ func (r *running) refuseWork() {
 // wait waits for the goroutines, for each group at most as long as given. It returns an error if
 // the work has not ended by then.
 func (r *running) wait(work, ears time.Duration) error {
-	patience, ear := time.NewTimer(work), time.NewTimer(ears)
-	defer patience.Stop()
-	defer ear.Stop()
-	deaf := ended(&r.ears)
+	deaf, ear := ended(&r.ears), time.After(ears)
 	select {
 	case <-ended(&r.work):
-	case <-patience.C:
+	case <-time.After(work):
 		return errors.New("close cache: a loader does not end with its context")
 	}
 	select {
 	case <-deaf:
-	case <-ear.C:
+	case <-ear:
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -192,47 +193,27 @@ type Memory struct {
 
 // WithDefaults returns a copy with every zero replaced that has a default.
 func (c Config) WithDefaults() Config {
-	orDuration := func(d *time.Duration, otherwise time.Duration) {
-		if *d == 0 {
-			*d = otherwise
-		}
-	}
-	if c.Codec == nil {
-		c.Codec = JSON
-	}
+	c.Codec = cmp.Or(c.Codec, JSON)
 	c.Policy = c.Policy.on(Moderate)
-	if c.Jitter == 0 {
-		c.Jitter = 0.15
-	}
-	orDuration(&c.Lease, 10*time.Second)
-	orDuration(&c.HardTimeout, c.Lease*8/10)
-	orDuration(&c.SoftTimeout, c.HardTimeout)
-	orDuration(&c.LoadPause, time.Second)
-	orDuration(&c.Timeout, 100*time.Millisecond)
-	orDuration(&c.Pause, time.Second)
-	if c.Failures == 0 {
-		c.Failures = 5
-	}
-	if c.Loads == 0 {
-		c.Loads = 256
-	}
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
-	if c.Memory.Bytes == 0 {
-		c.Memory.Bytes = max(defaultBytes, c.Memory.Size)
-	}
-	if c.Memory.Channel == "" {
-		c.Memory.Channel = protocol.DefaultChannel
-	}
-	orDuration(&c.Memory.TTL, time.Minute)
-	orDuration(&c.Memory.Period, time.Second)
-	orDuration(&c.Memory.MaxBehind, max(5*time.Second, silentPeriods*c.Memory.Period))
-	if c.Shadow.Rate == 0 {
-		c.Shadow.Rate = 1
-	}
-	if (c.Memory.Report || c.Shadow.Fraction > 0) && c.Memory.Process == "" {
-		c.Memory.Process = processName()
+	c.Jitter = cmp.Or(c.Jitter, 0.15)
+	c.Lease = cmp.Or(c.Lease, 10*time.Second)
+	c.HardTimeout = cmp.Or(c.HardTimeout, c.Lease*8/10)
+	c.SoftTimeout = cmp.Or(c.SoftTimeout, c.HardTimeout)
+	c.LoadPause = cmp.Or(c.LoadPause, time.Second)
+	c.Timeout = cmp.Or(c.Timeout, 100*time.Millisecond)
+	c.Pause = cmp.Or(c.Pause, time.Second)
+	c.Failures = cmp.Or(c.Failures, 5)
+	c.Loads = cmp.Or(c.Loads, 256)
+	c.Logger = cmp.Or(c.Logger, slog.Default())
+	m := &c.Memory
+	m.Bytes = cmp.Or(m.Bytes, max(defaultBytes, m.Size))
+	m.Channel = cmp.Or(m.Channel, protocol.DefaultChannel)
+	m.TTL = cmp.Or(m.TTL, time.Minute)
+	m.Period = cmp.Or(m.Period, time.Second)
+	m.MaxBehind = cmp.Or(m.MaxBehind, max(5*time.Second, silentPeriods*m.Period))
+	c.Shadow.Rate = cmp.Or(c.Shadow.Rate, 1)
+	if m.Report || c.Shadow.Fraction > 0 {
+		m.Process = cmp.Or(m.Process, processName())
 	}
 	return c
 }
@@ -248,98 +229,61 @@ func processName() string {
 
 // Validate names every field at fault. It expects defaults to be applied.
 func (c Config) Validate() error {
-	var faults []error
-	refuse := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
-	between := func(name string, d, least, most time.Duration) {
-		if d < least || d > most {
-			refuse("%s is %v, wanted %v to %v", name, d, least, most)
-		}
+	var faults rules
+	name, m, reports := c.Codec.Name(), c.Memory, c.Memory.Report || c.Shadow.Fraction > 0
+	_, hasLease := protocol.LeaseKey(c.Prefix + "1")
+	faults.refuse(!(c.Jitter >= 0.1 && c.Jitter <= 0.2), "Jitter is %v, wanted 0.1 to 0.2", c.Jitter) // not a number either
+	faults.between("Lease", c.Lease, 10*time.Millisecond, time.Hour)
+	faults.between("HardTimeout", c.HardTimeout, time.Millisecond, c.Lease-1)
+	faults.between("SoftTimeout", c.SoftTimeout, time.Millisecond, c.HardTimeout)
+	faults.between("LoadPause", c.LoadPause, math.MinInt64, time.Minute)
+	faults.between("Timeout", c.Timeout, 10*time.Millisecond, 5*time.Second)
+	faults.between("Pause", c.Pause, time.Millisecond, time.Minute)
+	faults.refuse(!hasLease, "Prefix is %q, whose braces form no hash tag, so its keys have no lease and are never stored: close the hash tag, as in %q, or leave out the braces", c.Prefix, "{shop}:")
+	faults.refuse(c.Loads < 1, "Loads is %d, wanted 1 at least", c.Loads)
+	faults.refuse(c.CompressAbove < 0, "CompressAbove is %d, wanted none or more", c.CompressAbove)
+	faults.refuse(c.CompressAbove > 0 && c.Plain, "CompressAbove is %d with Plain, which has no room to say that a value is compressed", c.CompressAbove)
+	faults.refuse(c.RawValues && c.Plain, "RawValues is set with Plain, which has no entries: leave out one of them")
+	faults.refuse(name == "" && c.Codec != JSON, "Codec has no name, which is how values of cache.JSON are marked: embed a codec, and give it a Name of its own")
+	faults.refuse(!utf8.ValidString(name), "Codec is called %q, wanted UTF-8", name)
+	faults.refuse(isPackedName(name), "Codec is called %q, which is how a compressed value is marked", name)
+	faults.refuse(c.Policy.after != nil, "Policy has a Checker, which knows the writes of one caller: give the policy of After to that caller's calls")
+	faults.refuse(c.Plain && !c.Policy.plain, "Policy has tags, a stale time, sliding or negative results, which Plain has no room for")
+	faults.refuse(slices.Contains(m.Sources, ""), "Memory.Sources has an empty one: each is what outbox.Source returns")
+	if m.Size != 0 {
+		faults.refuse(m.Size < 0, "Memory.Size is %d, wanted none or more", m.Size)
+		faults.refuse(m.Bytes < m.Size, "Memory.Bytes is %d, wanted Memory.Size (%d) at least", m.Bytes, m.Size)
+		faults.between("Memory.TTL", m.TTL, time.Millisecond, longestTTL)
+		faults.between("Memory.Period", m.Period, time.Millisecond, time.Minute)
+		faults.between("Memory.MaxBehind", m.MaxBehind, 2*m.Period, longestTTL)
+		faults.refuse(m.MaxStaleness < 0, "Memory.MaxStaleness is %v, wanted none or more", m.MaxStaleness)
+		faults.refuse(len(m.Sources) == 0 && m.MaxStaleness == 0, "Memory.Sources is empty: name the outboxes whose workers must be heard, or accept Memory.MaxStaleness")
+		faults.refuse(c.Redis == nil, "Memory needs Redis, which says what is gone")
 	}
-	if !(c.Jitter >= 0.1 && c.Jitter <= 0.2) { // not a number either
-		refuse("Jitter is %v, wanted 0.1 to 0.2", c.Jitter)
+	faults.refuse(c.Popularity && c.Redis == nil, "Popularity needs Redis, which adds up what processes read")
+	faults.refuse(len(m.MessageKeys) > maxMessageKeys, "Memory.MessageKeys has %d keys, wanted at most %d: the one that workers sign with, and the one before or after it", len(m.MessageKeys), maxMessageKeys)
+	for _, key := range m.MessageKeys {
+		err := key.Validate()
+		faults.refuse(err != nil, "Memory.MessageKeys: %w", err)
 	}
-	between("Lease", c.Lease, 10*time.Millisecond, time.Hour)
-	between("HardTimeout", c.HardTimeout, time.Millisecond, c.Lease-1)
-	between("SoftTimeout", c.SoftTimeout, time.Millisecond, c.HardTimeout)
-	between("LoadPause", c.LoadPause, math.MinInt64, time.Minute)
-	between("Timeout", c.Timeout, 10*time.Millisecond, 5*time.Second)
-	between("Pause", c.Pause, time.Millisecond, time.Minute)
-	if _, ok := protocol.LeaseKey(c.Prefix + "1"); !ok {
-		refuse("Prefix is %q, whose braces form no hash tag, so its keys have no lease and are never stored: close the hash tag, as in %q, or leave out the braces", c.Prefix, "{shop}:")
+	c.Shadow.validate(&c, &faults)
+	faults.refuse(m.Report && m.Size == 0, "Memory.Report is set without Memory.Size: nothing is kept that could be evicted")
+	faults.refuse(reports && (len(m.Process) > protocol.MaxProcess || !utf8.ValidString(m.Process)), "Memory.Process is %.40q of %d bytes, wanted UTF-8 of at most %d", m.Process, len(m.Process), protocol.MaxProcess)
+	return errors.Join(append(faults, readsMasters(c.Redis))...)
+}
+
+// rules are the faults of what a caller has configured.
+type rules []error
+
+// refuse adds a fault where a rule is broken.
+func (r *rules) refuse(broken bool, format string, args ...any) {
+	if broken {
+		*r = append(*r, fmt.Errorf(format, args...))
 	}
-	if c.Loads < 1 {
-		refuse("Loads is %d, wanted 1 at least", c.Loads)
-	}
-	if c.CompressAbove < 0 {
-		refuse("CompressAbove is %d, wanted none or more", c.CompressAbove)
-	}
-	if c.CompressAbove > 0 && c.Plain {
-		refuse("CompressAbove is %d with Plain, which has no room to say that a value is compressed", c.CompressAbove)
-	}
-	if c.RawValues && c.Plain {
-		refuse("RawValues is set with Plain, which has no entries: leave out one of them")
-	}
-	switch name := c.Codec.Name(); {
-	case name == "" && c.Codec != JSON:
-		refuse("Codec has no name, which is how values of cache.JSON are marked: embed a codec, and give it a Name of its own")
-	case !utf8.ValidString(name):
-		refuse("Codec is called %q, wanted UTF-8", name)
-	case isPackedName(name):
-		refuse("Codec is called %q, which is how a compressed value is marked", name)
-	}
-	if c.Policy.after != nil {
-		refuse("Policy has a Checker, which knows the writes of one caller: give the policy of After to that caller's calls")
-	}
-	if c.Plain && !c.Policy.plain {
-		refuse("Policy has tags, a stale time, sliding or negative results, which Plain has no room for")
-	}
-	if slices.Contains(c.Memory.Sources, "") {
-		refuse("Memory.Sources has an empty one: each is what outbox.Source returns")
-	}
-	if m := c.Memory; m.Size != 0 {
-		if m.Size < 0 {
-			refuse("Memory.Size is %d, wanted none or more", m.Size)
-		}
-		if m.Bytes < m.Size {
-			refuse("Memory.Bytes is %d, wanted Memory.Size (%d) at least", m.Bytes, m.Size)
-		}
-		between("Memory.TTL", m.TTL, time.Millisecond, longestTTL)
-		between("Memory.Period", m.Period, time.Millisecond, time.Minute)
-		between("Memory.MaxBehind", m.MaxBehind, 2*m.Period, longestTTL)
-		if m.MaxStaleness < 0 {
-			refuse("Memory.MaxStaleness is %v, wanted none or more", m.MaxStaleness)
-		}
-		if len(m.Sources) == 0 && m.MaxStaleness == 0 {
-			refuse("Memory.Sources is empty: name the outboxes whose workers must be heard, or accept Memory.MaxStaleness")
-		}
-		if c.Redis == nil {
-			refuse("Memory needs Redis, which says what is gone")
-		}
-	}
-	if c.Popularity && c.Redis == nil {
-		refuse("Popularity needs Redis, which adds up what processes read")
-	}
-	if len(c.Memory.MessageKeys) > maxMessageKeys {
-		refuse("Memory.MessageKeys has %d keys, wanted at most %d: the one that workers sign with, and the one before or after it", len(c.Memory.MessageKeys), maxMessageKeys)
-	}
-	for _, key := range c.Memory.MessageKeys {
-		if err := key.Validate(); err != nil {
-			refuse("Memory.MessageKeys: %w", err)
-		}
-	}
-	c.Shadow.validate(&c, refuse)
-	if m := c.Memory; m.Report || c.Shadow.Fraction > 0 {
-		if m.Size == 0 && m.Report {
-			refuse("Memory.Report is set without Memory.Size: nothing is kept that could be evicted")
-		}
-		if len(m.Process) > protocol.MaxProcess || !utf8.ValidString(m.Process) {
-			refuse("Memory.Process is %.40q of %d bytes, wanted UTF-8 of at most %d", m.Process, len(m.Process), protocol.MaxProcess)
-		}
-	}
-	if err := readsMasters(c.Redis); err != nil {
-		faults = append(faults, err)
-	}
-	return errors.Join(faults...)
+}
+
+func (r *rules) between(name string, d, least, most time.Duration) {
+	r.refuse(d < least || d > most, "%s is %v, wanted %v to %v", name, d, least, most)
 }
 
 // readsMasters refuses clients that can return unlinked values: from replicas, which lag behind,

@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -129,9 +130,7 @@ var errGoexit = errors.New("runtime.Goexit was called, for example by t.Fatal")
 // panicked makes a PanicError of what recover has returned: nil after runtime.Goexit. It logs the
 // panic, since a refresh in the background has no caller to return the error to.
 func (l *loaders) panicked(key string, value any) error {
-	if value == nil {
-		value = errGoexit
-	}
+	value = cmp.Or(value, any(errGoexit))
 	err := &PanicError{value, debug.Stack()}
 	if l.panics.due() {
 		l.logger.Error("a loader panicked", "key", key, "panic", value, "stack", string(err.Stack))
@@ -149,16 +148,17 @@ var redirections = []string{"MOVED ", "ASK ", "TRYAGAIN "}
 // isReply reports whether a server has answered with err, and the command was not run by any.
 func isReply(err error) bool {
 	reply, answered := replyOf(err)
-	return answered && !slices.ContainsFunc(redirections, func(prefix string) bool { return strings.HasPrefix(reply, prefix) })
+	return answered && !hasPrefix(reply, redirections)
+}
+
+func hasPrefix(reply string, prefixes []string) bool {
+	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(reply, prefix) })
 }
 
 // replyOf returns the text of an error that a server has answered with.
 func replyOf(err error) (text string, answered bool) {
-	if err == nil {
-		return "", false
-	}
-	var reply redis.Error
-	if !errors.As(err, &reply) || errors.Is(err, redis.ErrClosed) {
+	reply, ok := errors.AsType[redis.Error](err)
+	if !ok || errors.Is(err, redis.ErrClosed) {
 		return "", false
 	}
 	return reply.Error(), true
@@ -173,19 +173,16 @@ func classify(err error) error {
 	case errors.Is(err, ErrRedisConnection), errors.Is(err, ErrRedisTimeout), errors.Is(err, ErrRedisOutOfMemory):
 		return err
 	}
-	if reply, answered := replyOf(err); answered {
-		for _, prefix := range awayReplies {
-			if strings.HasPrefix(reply, prefix) {
-				return fmt.Errorf("%w: %w", ErrRedisConnection, err)
-			}
-		}
-		if strings.HasPrefix(reply, "OOM") {
-			return fmt.Errorf("%w: %w", ErrRedisOutOfMemory, err)
-		}
+	reply, answered := replyOf(err)
+	network, ok := errors.AsType[net.Error](err)
+	switch {
+	case answered && hasPrefix(reply, awayReplies):
+		return fmt.Errorf("%w: %w", ErrRedisConnection, err)
+	case answered && strings.HasPrefix(reply, "OOM"):
+		return fmt.Errorf("%w: %w", ErrRedisOutOfMemory, err)
+	case answered:
 		return nil
-	}
-	var timeout net.Error
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout() {
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), ok && network.Timeout():
 		return fmt.Errorf("%w: %w", ErrRedisTimeout, err)
 	}
 	return fmt.Errorf("%w: %w", ErrRedisConnection, err)

@@ -306,6 +306,11 @@ func (l *evictionLog) overrun(since mark) bool {
 	return l.next.Load()-since.at > logLength || l.globs.Load()-since.globs > mostGlobs
 }
 
+// meant reports whether an eviction since number at meant name or one of tags: see hit.
+func (l *evictionLog) meant(at uint64, name string, tags []string) bool {
+	return l.hit(at, name) || slices.ContainsFunc(tags, func(tag string) bool { return l.hit(at, protocol.StampKey(tag)) })
+}
+
 // hit reports whether an eviction since number at meant name (or, with probability 2^-64, another
 // key). The log must reach back to at.
 func (l *evictionLog) hit(at uint64, name string) bool {
@@ -448,13 +453,12 @@ func (w *stallWatch) commandEnded() {
 
 // watch ticks until no command is in flight.
 func (w *stallWatch) watch() {
-	ticker := time.NewTicker(stallStep)
-	defer ticker.Stop()
+	ticks := time.Tick(stallStep)
 	for {
 		select {
 		case <-w.life.Done():
 			return
-		case <-ticker.C:
+		case <-ticks:
 		}
 		w.tick(time.Now(), true)
 		if w.flying.Load() > 0 {

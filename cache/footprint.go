@@ -248,21 +248,18 @@ func (r *room) deleted(e otter.DeletionEvent[string, *kept]) {
 // warnIfSmall logs once that more values were dropped than given out.
 func (r *room) warnIfSmall(hits *stats.Counter, size func() int) {
 	full := r.full.Load()
-	if full == 0 || !r.mu.TryLock() {
+	if full == 0 || !r.mu.TryLock() { // a log handler may use the memory
 		return
 	}
+	defer r.mu.Unlock()
 	dropped := full - r.checked.full
 	if r.told || dropped < uint64(max(r.size, roomChecked)) {
-		r.mu.Unlock()
 		return
 	}
 	now := hits.Snapshot().Hits
 	given := now - r.checked.hits
 	r.checked.full, r.checked.hits = full, now
-	r.told = given < dropped
-	told := r.told
-	r.mu.Unlock()
-	if !told {
+	if r.told = given < dropped; !r.told {
 		return
 	}
 	fix := "raise Memory.Size"

@@ -80,13 +80,12 @@ func (l *listener) subscription(ctx context.Context, h *subscriptionState) (stoo
 	defer s.backlog.close()
 	l.run.launchEar(func() { l.receive(ctx, sub, s.backlog) })
 	l.run.launchEar(func() { l.memory.gate.watch(s.backlog) })
-	ticker := time.NewTicker(l.config.Period / 4)
-	defer ticker.Stop()
+	ticks := time.Tick(l.config.Period / 4)
 	for err == nil {
 		select {
 		case <-ctx.Done():
 			err = ctx.Err()
-		case <-ticker.C:
+		case <-ticks:
 			err = s.tick(ctx, sub)
 		case <-s.backlog.ready:
 			a := s.backlog.oldest()

@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"cmp"
 	"errors"
 	"log/slog"
 	"maps"
@@ -117,7 +118,7 @@ func (m *memory) mark() mark {
 //   - its footprint exceeds the limit of L1.
 func (m *memory) put(key string, value any, tags []string, since mark, life time.Duration, cost int64, read *readCount) bool {
 	fresh := m.clock.NowNano() + int64(life)
-	if life = min(life, m.lifetime()); life <= 0 || !m.values.nameable(key, tags) {
+	if life = min(life, m.ttl); life <= 0 || !m.values.nameable(key, tags) {
 		return false
 	}
 	bytes := footprint(key, value, tags)
@@ -138,13 +139,6 @@ func (m *memory) put(key string, value any, tags []string, since mark, life time
 	}
 	m.room.warnIfSmall(m.hits, m.values.store.EstimatedSize)
 	return kept
-}
-
-func (m *memory) lifetime() time.Duration {
-	if m == nil {
-		return 0
-	}
-	return m.ttl
 }
 
 // clear removes everything, and refuses values that were requested before. No message was missed,
@@ -191,16 +185,10 @@ func (m *memory) healthy() error {
 	if m == nil {
 		return nil
 	}
-	if err := m.unlinks.elsewhereLately(time.Now()); err != nil {
-		return err
-	}
 	m.mu.Lock()
-	err := m.gate.healthy()
+	closed := m.gate.healthy()
 	m.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	return m.overflow.overflows()
+	return cmp.Or(m.unlinks.elsewhereLately(time.Now()), closed, m.overflow.overflows())
 }
 
 // wasShut reports whether the memory was shut since it opened.
@@ -453,13 +441,8 @@ func (v *values) nameable(key string, tags []string) bool {
 // insert adds a value, unless an eviction since the mark means it. The log must reach back to the
 // mark.
 func (v *values) insert(key string, k *kept, tags []string, since mark) bool {
-	if v.log.hit(since.at, v.prefix+key) {
+	if v.log.meant(since.at, v.prefix+key, tags) {
 		return false
-	}
-	for _, tag := range tags {
-		if v.log.hit(since.at, protocol.StampKey(tag)) {
-			return false
-		}
 	}
 	k.tags = v.cells(tags)
 	v.store.Set(key, k)

@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -104,36 +105,18 @@ func MustPolicy(o Options) *Policy {
 
 // NewPolicy makes a Policy. The error names every option at fault.
 func NewPolicy(o Options) (*Policy, error) {
-	var faults []error
-	refuse := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	var faults rules
 	for name, d := range map[string]time.Duration{"TTL": o.TTL, "Stale": o.Stale, "StaleOnError": o.StaleOnError, "NegativeTTL": o.NegativeTTL, "SlidingMax": o.SlidingMax} {
-		if d > longestTTL {
-			refuse("%s is %v, wanted %v at most", name, d, longestTTL)
-		}
+		faults.refuse(d > longestTTL, "%s is %v, wanted %v at most", name, d, longestTTL)
 	}
-	if o.TTL < time.Millisecond {
-		refuse("TTL is %v, wanted a millisecond at least", o.TTL)
-	}
-	if o.StaleOnError < 0 {
-		refuse("StaleOnError is %v, wanted none or more", o.StaleOnError)
-	}
-	if !(o.EarlyRefresh >= 0) || math.IsInf(o.EarlyRefresh, 1) {
-		refuse("EarlyRefresh is %v, wanted none or more", o.EarlyRefresh)
-	}
-	switch {
-	case o.Sliding && o.SlidingMax < o.TTL:
-		refuse("SlidingMax is %v, wanted TTL (%v) at least", o.SlidingMax, o.TTL)
-	case o.Sliding && (o.Stale > 0 || o.StaleOnError > 0 || o.EarlyRefresh > 0):
-		refuse("Sliding excludes Stale, StaleOnError and EarlyRefresh")
-	case !o.Sliding && o.SlidingMax != 0:
-		refuse("SlidingMax is %v without Sliding", o.SlidingMax)
-	}
-	if !(o.Jitter >= 0 && o.Jitter < 1) {
-		refuse("Jitter is %v, wanted 0 or more, below 1", o.Jitter)
-	}
-	if slices.Contains(o.Tags, "") {
-		refuse("Tags has an empty one")
-	}
+	faults.refuse(o.TTL < time.Millisecond, "TTL is %v, wanted a millisecond at least", o.TTL)
+	faults.refuse(o.StaleOnError < 0, "StaleOnError is %v, wanted none or more", o.StaleOnError)
+	faults.refuse(!(o.EarlyRefresh >= 0) || math.IsInf(o.EarlyRefresh, 1), "EarlyRefresh is %v, wanted none or more", o.EarlyRefresh)
+	faults.refuse(o.Sliding && o.SlidingMax < o.TTL, "SlidingMax is %v, wanted TTL (%v) at least", o.SlidingMax, o.TTL)
+	faults.refuse(o.Sliding && (o.Stale > 0 || o.StaleOnError > 0 || o.EarlyRefresh > 0), "Sliding excludes Stale, StaleOnError and EarlyRefresh")
+	faults.refuse(!o.Sliding && o.SlidingMax != 0, "SlidingMax is %v without Sliding", o.SlidingMax)
+	faults.refuse(!(o.Jitter >= 0 && o.Jitter < 1), "Jitter is %v, wanted 0 or more, below 1", o.Jitter)
+	faults.refuse(slices.Contains(o.Tags, ""), "Tags has an empty one")
 	if len(faults) > 0 {
 		return nil, fmt.Errorf("make policy: %w", errors.Join(faults...))
 	}
@@ -199,8 +182,5 @@ func (p *Policy) TTL() time.Duration {
 
 // jitter returns by how much a TTL varies, given that of the Cache.
 func (p *Policy) jitter(config Config) float64 {
-	if p.o.Jitter > 0 {
-		return p.o.Jitter
-	}
-	return config.Jitter
+	return cmp.Or(p.o.Jitter, config.Jitter)
 }

@@ -247,7 +247,7 @@ func (c *Cache) keyOf(read Read) (string, error) {
 // generated code.
 type readCounts struct {
 	all    sync.Map // *ReadEntry to *readCount
-	told   atomic.Int64
+	told   complaints
 	others otherKeys
 }
 
@@ -312,8 +312,7 @@ func (n *readCount) answered(source Source, stale bool, err error, took time.Dur
 // refused counts a call whose value must not be cached, and logs the reason.
 func (r *readCounts) refused(logger *slog.Logger, read Read, err error) {
 	r.of(read.policy).refused.Add(1)
-	now, last := time.Now().Unix(), r.told.Load()
-	if now-last >= 60 && r.told.CompareAndSwap(last, now) {
+	if r.told.due() {
 		logger.Error("value is loaded and not cached: no invalidation reaches it", "read", read.Name(), "error", err)
 	}
 }

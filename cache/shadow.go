@@ -63,21 +63,13 @@ var (
 	errShadowSize  = errors.New("the key or its tags are longer than a report may be")
 )
 
-// validate calls refuse for every field of c that shadow reads exclude.
-func (s Shadow) validate(c *Config, refuse func(format string, args ...any)) {
-	if !(s.Fraction >= 0 && s.Fraction <= 1) {
-		refuse("Shadow.Fraction is %v, must be 0 to 1", s.Fraction)
-	}
-	if !(s.Rate >= 0.001 && s.Rate <= 1000) {
-		refuse("Shadow.Rate is %v, must be 0.001 to 1000", s.Rate)
-	}
-	switch {
-	case s.Fraction == 0:
-	case c.Plain:
-		refuse("Shadow is set with Plain, whose values have no lease time")
-	case c.Memory.Size == 0 || len(c.Memory.Sources) == 0 || c.Memory.MaxStaleness != 0:
-		refuse("Shadow needs Memory.Size and Memory.Sources without MaxStaleness: heartbeats show whether a message was missed")
-	}
+// validate adds a fault for every field of c that shadow reads exclude.
+func (s Shadow) validate(c *Config, faults *rules) {
+	on, deaf := s.Fraction != 0, c.Memory.Size == 0 || len(c.Memory.Sources) == 0 || c.Memory.MaxStaleness != 0
+	faults.refuse(!(s.Fraction >= 0 && s.Fraction <= 1), "Shadow.Fraction is %v, must be 0 to 1", s.Fraction)
+	faults.refuse(!(s.Rate >= 0.001 && s.Rate <= 1000), "Shadow.Rate is %v, must be 0.001 to 1000", s.Rate)
+	faults.refuse(on && c.Plain, "Shadow is set with Plain, whose values have no lease time")
+	faults.refuse(on && !c.Plain && deaf, "Shadow needs Memory.Size and Memory.Sources without MaxStaleness: heartbeats show whether a message was missed")
 }
 
 // A shadows checks a sample of the values that were read from Redis. A nil shadows checks none.
@@ -229,16 +221,11 @@ func (s *shadowRead) compare(ctx context.Context) shadowResult {
 func (m *memory) named(name string, tags []string, since mark) shadowResult {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.gate.open.Load() == 0 || m.doubted(since) || m.values.log.overrun(since) {
+	switch {
+	case m.gate.open.Load() == 0, m.doubted(since), m.values.log.overrun(since):
 		return shadowUnknown
-	}
-	if m.values.log.hit(since.at, name) {
+	case m.values.log.meant(since.at, name, tags):
 		return shadowGone
-	}
-	for _, tag := range tags {
-		if m.values.log.hit(since.at, protocol.StampKey(tag)) {
-			return shadowGone
-		}
 	}
 	return shadowDiffers
 }

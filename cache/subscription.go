@@ -63,7 +63,7 @@ func newHearing(config Memory) *subscriptionState {
 	return &subscriptionState{
 		period: config.Period, sources: config.Sources, channels: []string{config.Channel}, deaf: config.MaxStaleness > 0,
 		epochs: map[string]*heardEpoch{}, beats: map[string]time.Time{},
-		progress: newProgress(config), strict: config.CloseBehind,
+		progress: progress{limit: config.MaxBehind, forget: silentPeriods * config.Period, proofs: map[string]outboxProof{}}, strict: config.CloseBehind,
 	}
 }
 
@@ -359,13 +359,12 @@ func (g *gate) wasShut() bool { return g.opened && g.open.Load() == 0 }
 // watch shuts the gate while an arrival in the backlog is late, until the backlog is closed. It
 // takes no mutex that an eviction holds.
 func (g *gate) watch(b *backlog) {
-	ticker := time.NewTicker(watchStep)
-	defer ticker.Stop()
+	ticks := time.Tick(watchStep)
 	for {
 		select {
 		case <-b.closed:
 			return
-		case <-ticker.C:
+		case <-ticks:
 			if b.late(time.Now()) {
 				g.open.Store(0)
 			}
@@ -383,10 +382,6 @@ type progress struct {
 
 // An outboxProof is the latest one of an outbox: all that was committed by asOf is invalidated.
 type outboxProof struct{ asOf, heard time.Time }
-
-func newProgress(config Memory) progress {
-	return progress{limit: config.MaxBehind, forget: silentPeriods * config.Period, proofs: map[string]outboxProof{}}
-}
 
 // advanceProof processes a heartbeat. Heartbeats of older workers have no position.
 func (p *progress) advanceProof(b *protocol.Beat, now time.Time) {

@@ -54,9 +54,7 @@ func Warm[T any](ctx context.Context, c *Cache, keys iter.Seq[string], load func
 	if err != nil {
 		return Warmed{}, fmt.Errorf("warm: %w", err)
 	}
-	if o.Parallel == 0 {
-		o.Parallel = 8
-	}
+	o.Parallel = cmp.Or(o.Parallel, 8)
 	w := &warming{
 		c: c, ctx: ctx, parallel: o.Parallel, batch: min(o.Parallel, pipelineMost), turns: make(chan struct{}, o.Parallel),
 		fills: newFillQueue(c.leases), before: c.redis.writes.refused.Load(),
@@ -128,20 +126,14 @@ func (w *warming) goesOn() bool {
 	case w.c.run.life.Err() != nil:
 		return w.stop(ErrClosed)
 	}
-	err := w.c.redis.healthy()
-	if err == nil {
-		err = w.c.redis.writes.since(w.before)
-	}
-	return w.stop(err)
+	return w.stop(cmp.Or(w.c.redis.healthy(), w.c.redis.writes.since(w.before)))
 }
 
 // stop records the reason to stop, if there is one, and reports whether there is none.
 func (w *warming) stop(why error) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.why == nil {
-		w.why = why
-	}
+	w.why = cmp.Or(w.why, why)
 	return w.why == nil
 }
 
@@ -319,8 +311,7 @@ func (b *warmBatch) lease() {
 // startLoads begins loads, each at its turn, until turnWait has passed, a loader waits for one of
 // the keys, or the warming stops.
 func (b *warmBatch) startLoads() {
-	late := time.NewTimer(turnWait)
-	defer late.Stop()
+	late := time.After(turnWait)
 	for len(b.jobs) > 0 {
 		select {
 		case b.turns <- struct{}{}:
@@ -331,7 +322,7 @@ func (b *warmBatch) startLoads() {
 			b.jobs = b.jobs[1:]
 		case <-b.queue.hurried():
 			return
-		case <-late.C:
+		case <-late:
 			return
 		case <-b.ctx.Done():
 			return

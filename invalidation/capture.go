@@ -40,6 +40,11 @@ type CaptureParam struct {
 	Source Source
 }
 
+// gives reports whether the rows give a parameter.
+func (c *Capture) gives(name string) bool {
+	return slices.ContainsFunc(c.Params, func(p CaptureParam) bool { return p.Name == name })
+}
+
 // rowMark represents OLD or NEW in an expression.
 const rowMark = "{row}"
 
@@ -96,12 +101,12 @@ func (c *captureReader) capture(part capturePart) Capture {
 	c.identifier(part.table, "a table")
 	e := c.all.entities[part.entity.text]
 	switch {
-	case !part.hasEntity:
+	case part.has.lacks("entity"):
 		c.addFault(part.at, part.table.text, "the capture has no entity", "name what its rows are about: entity: product")
 	case e == nil && part.entity.given:
 		c.addFault(part.entity.at, part.entity.text, "there is no such entity", c.didYouMean(part.entity.text, c.all.entityNames, "the entities are "+quoteList(c.all.entityNames)))
 	}
-	if !part.hasID {
+	if part.has.lacks("id") {
 		c.addFault(part.at, part.table.text, "the capture has no id", "name the column that has the entity's id: id: product_id")
 	}
 	one.ID = c.source(part.id)
@@ -112,12 +117,9 @@ func (c *captureReader) capture(part capturePart) Capture {
 		one.Watch = append(one.Watch, s.text)
 	}
 	for _, p := range part.params {
-		if e != nil {
-			declared := e.reachable().declared
-			if _, known := slices.BinarySearch(declared, p.name.text); !known {
-				c.addFault(p.name.at, p.name.text, "the entity "+e.part.name.text+" has no such param",
-					c.didYouMean(p.name.text, declared, "declare it there, or remove it"))
-			}
+		if e != nil && !e.entity.declares(p.name.text) {
+			c.addFault(p.name.at, p.name.text, "the entity "+e.entity.name+" has no such param",
+				c.didYouMean(p.name.text, e.entity.declared, "declare it there, or remove it"))
 		}
 		one.Params = append(one.Params, CaptureParam{p.name.text, c.source(p.value)})
 	}
@@ -136,7 +138,7 @@ func (c *captureReader) capture(part capturePart) Capture {
 }
 
 func (c *captureReader) operations(part capturePart, one *Capture) {
-	if !part.hasOn {
+	if !part.has["on"] {
 		return
 	}
 	named := map[string]*bool{"insert": &one.Insert, "update": &one.Update, "delete": &one.Delete}
@@ -202,7 +204,7 @@ type capturedRow struct {
 }
 
 func (r *capturedRow) gives(name string) bool {
-	return name == idName || slices.ContainsFunc(r.by.Params, func(p CaptureParam) bool { return p.Name == name })
+	return name == idName || r.by.gives(name)
 }
 
 // lacks returns a param without which the row never expands, and the template that needs it, or "".
@@ -211,25 +213,26 @@ func (r *capturedRow) lacks(e *entity) (param, by string) {
 		return "", ""
 	}
 	r.seen[e] = true
-	look := func(t *template) {
-		if param == "" {
-			if name := r.lacking(e, t); name != "" {
-				param, by = name, strconv.Quote(t.source)+" of "+e.name
-			}
+	for _, t := range e.kinds() {
+		if param, by = r.lacking(e, t); param != "" {
+			return param, by
 		}
 	}
-	e.templates(look)
 	for i := range e.as {
-		if look(&e.as[i].id); param == "" && r.makes(e, &e.as[i].id) {
+		param, by = r.lacking(e, &e.as[i].id)
+		if param == "" && r.makes(e, &e.as[i].id) {
 			param, by = r.lacks(e.as[i].target)
+		}
+		if param != "" {
+			break
 		}
 	}
 	return param, by
 }
 
-// lacking returns a name of a template that the row lacks, or "". It returns "" too if the row may
-// make nothing of the template.
-func (r *capturedRow) lacking(e *entity, t *template) (name string) {
+// lacking returns a name of a template that the row lacks, or "", and how to name the template. It
+// returns "" too if the row may make nothing of the template.
+func (r *capturedRow) lacking(e *entity, t *template) (name, by string) {
 	for _, n := range t.slots {
 		s, lead := &e.slots[n], &e.slots[e.slots[n].lead]
 		group := e.group(s.lead)
@@ -239,12 +242,12 @@ func (r *capturedRow) lacking(e *entity, t *template) (name string) {
 		case slices.ContainsFunc(group, func(n int) bool { return r.gives(e.slots[n].name) }):
 			name = e.slots[group[missing]].name
 		case s.optional || lead.optional:
-			return ""
+			return "", ""
 		case lead.lookup == nil && lead.fallback == nil && s.fallback == nil:
 			name = s.name
 		}
 	}
-	return name
+	return name, strconv.Quote(t.source) + " of " + e.name
 }
 
 // makes reports whether the row makes something of a template for sure.

@@ -105,7 +105,7 @@ func (c settings) version() {
 	switch {
 	case v.given && v.text != "1":
 		c.addFault(v.at, v.text, "unknown version of the map's grammar", "write version: 1")
-	case !c.doc.hasVersion:
+	case c.doc.has.lacks("version"):
 		c.addFault(c.doc.at, "", "version is missing", "write version: 1 in the first line")
 	}
 }

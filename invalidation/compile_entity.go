@@ -51,7 +51,7 @@ type writtenTemplate struct {
 
 func (c *compiler) readEntities() {
 	c.entities = map[string]*entityCompiler{}
-	if !c.doc.hasEntities {
+	if c.doc.has.lacks("entities") {
 		c.addFault(c.doc.at, "", "entities is missing", "write entities: and below it what can change, such as "+exampleEntities)
 	}
 	for _, part := range c.doc.entities {
@@ -304,9 +304,10 @@ func (e *entityCompiler) reachable() *reach {
 	r := &reach{}
 	e.reach = r // what a cycle gets
 	all := reach{keys: len(e.entity.keys) > 0, whole: !e.unclear, declared: slices.Sorted(maps.Keys(e.params))}
-	e.entity.templates(func(t *template) { all.asks = all.asks || e.entity.asksFor(t) })
+	for t := range e.entity.templates() {
+		all.asks = all.asks || e.entity.asksFor(t)
+	}
 	for _, l := range e.links {
-		all.asks = all.asks || e.entity.asksFor(&l.id)
 		target := e.all.entities[l.target.text]
 		if target == nil {
 			continue

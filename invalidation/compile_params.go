@@ -78,11 +78,11 @@ func (c *paramReader) readParam(p *sharedParam) {
 	switch asksItself := p.lookup != nil && p.lookup.asksItself(); {
 	case p.lookup != nil && p.optional && !asksItself:
 		c.addFault(part.optional.at, part.name.text, "a param with a lookup is never absent: one that finds nothing is an empty list", "remove optional or the lookup")
-	case p.lookup != nil && part.hasDefault && !asksItself:
+	case p.lookup != nil && part.has["default"] && !asksItself:
 		c.addFault(part.name.at, part.name.text, "a param with a lookup needs no default: what the row does not give is looked up", "remove default or the lookup")
-	case part.hasDefault && p.optional:
+	case part.has["default"] && p.optional:
 		c.addFault(part.name.at, part.name.text, "a param with a default is never absent", "remove optional or default")
-	case part.hasDefault && len(part.with) > 0:
+	case part.has["default"] && len(part.with) > 0:
 		c.addFault(part.name.at, part.name.text, "params whose values go together have no default", "remove default, or with")
 	}
 }
@@ -90,7 +90,7 @@ func (c *paramReader) readParam(p *sharedParam) {
 // fallback reads the default values of a param. The name of a var in braces means the values of the
 // var.
 func (c *paramReader) fallback(part paramPart) []string {
-	if !part.hasDefault {
+	if !part.has["default"] {
 		return nil
 	}
 	all := []string{}

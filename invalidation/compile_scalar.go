@@ -117,7 +117,7 @@ func (c *scalars) eachValues(part eachPart) []string {
 		case !c.plainText(s):
 		case seen[s.text]:
 			c.addFault(s.at, s.text, "the same value twice in "+part.name.text, "remove one of the two")
-		case strings.Contains(s.text, "..") && isSpan(s.text):
+		case isSpan(s.text):
 			c.addFault(s.at, s.text, "a range inside a list", "write the range alone: "+part.name.text+": "+s.text)
 		default:
 			seen[s.text] = true
@@ -132,22 +132,26 @@ func (c *scalars) eachValues(part eachPart) []string {
 }
 
 func isSpan(text string) bool {
-	first, last, ok := strings.Cut(text, "..")
-	_, isFirst := wholeNumber(first, 1<<30)
-	_, isLast := wholeNumber(last, 1<<30)
-	return ok && isFirst && isLast
+	_, _, ok := bounds(text)
+	return ok
+}
+
+// bounds returns the numbers of a range such as 1..20.
+func bounds(text string) (from, to int, ok bool) {
+	first, last, _ := strings.Cut(text, "..")
+	from, isFrom := wholeNumber(first, 1<<30)
+	to, isTo := wholeNumber(last, 1<<30)
+	return from, to, isFrom && isTo
 }
 
 // span returns the numbers of a range such as 1..20, the last one included.
 func (c *scalars) span(s scalar) []string {
-	first, last, _ := strings.Cut(s.text, "..")
-	from, isFrom := wholeNumber(first, 1<<30)
-	to, isTo := wholeNumber(last, 1<<30)
+	from, to, ok := bounds(s.text)
 	switch {
-	case !isFrom || !isTo:
+	case !ok:
 		c.addFault(s.at, s.text, "not a range of whole numbers", cureEach)
 	case from > to:
-		c.addFault(s.at, s.text, "the range ends before it begins", "write the smaller number first: "+last+".."+first)
+		c.addFault(s.at, s.text, "the range ends before it begins", "write the smaller number first: "+strconv.Itoa(to)+".."+strconv.Itoa(from))
 	case to-from >= maxEach:
 		c.addFault(s.at, s.text, "the range has more than "+strconv.Itoa(maxEach)+" values", "use a pattern, or an index set")
 	default:

@@ -1,6 +1,7 @@
 package invalidation
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"strconv"
@@ -197,12 +198,7 @@ func (r *typeReader) checkHoles(read *compiledRead, types map[string]ValueType) 
 	for i := range read.Holes {
 		h := &read.Holes[i]
 		own, ofEntity := types[h.Name], types[h.Entity+"_id"]
-		if h.Type = own; own == "" {
-			h.Type = ofEntity
-		}
-		if h.Type == "" {
-			h.Type = TypeText
-		}
+		h.Type = cmp.Or(own, ofEntity, TypeText)
 		if own != "" && ofEntity != "" && own != ofEntity {
 			c.addFault(at, h.Name, "the hole has the type "+string(own)+", and the IDs of "+h.Entity+" have the type "+string(ofEntity), "give both the same type")
 		}

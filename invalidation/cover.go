@@ -39,21 +39,19 @@ func (c *coverage) reportGaps(reads []compiledRead) {
 			"write fewer * in one pattern, or shorter lists of vars")
 		return
 	}
-	for _, name := range c.m.names {
-		e := c.m.entities[name]
-		e.kinds(func(kind MapNameKind, t *template) {
-			if len(t.reads) == 0 {
-				c.reachValues(reads, e, kind, t)
+	for made := range madeOf(c.m) {
+		t := made.t
+		if len(t.reads) == 0 {
+			c.reachValues(reads, made.of, made.kind, t)
+		}
+		if len(t.reads) == 0 {
+			what := string(made.kind)
+			if made.kind == KindStamp {
+				what = "tag"
 			}
-			if len(t.reads) == 0 {
-				what := string(kind)
-				if kind == KindStamp {
-					what = "tag"
-				}
-				c.addFault(t.at, t.source, "this "+what+" of "+name+" reaches no read",
-					"correct it, add the read, or remove it: a key that nobody stores need not be unlinked")
-			}
-		})
+			c.addFault(t.at, t.source, "this "+what+" of "+made.of.name+" reaches no read",
+				"correct it, add the read, or remove it: a key that nobody stores need not be unlinked")
+		}
 	}
 	c.checkIDs()
 }
@@ -110,9 +108,7 @@ func (c *coverage) checkRead(r *compiledRead) {
 	misses := map[string]*miss{}
 	for _, name := range c.m.names {
 		found, lacking := c.covers(r, c.m.entities[name])
-		if lacking != nil && (nearest == nil || lacking.rank < nearest.rank) {
-			nearest = lacking
-		}
+		nearest = nearest.orNearer(lacking)
 		misses[name] = lacking
 		if found == notCovered {
 			continue
@@ -163,13 +159,10 @@ func (c *coverage) addMiss(r *compiledRead, problem string, m *miss) {
 // similar names the template that is most like the key of a read, or returns "".
 func (c *coverage) similar(r *compiledRead) string {
 	texts := map[string]string{}
-	for _, name := range c.m.names {
-		e := c.m.entities[name]
-		e.kinds(func(kind MapNameKind, t *template) {
-			if kind == KindKey || kind == KindPattern {
-				texts[strings.ReplaceAll(t.shape(), "\x00", "*")] = strconv.Quote(t.source) + " of " + name + " in line " + strconv.Itoa(t.at.line)
-			}
-		})
+	for made := range madeOf(c.m) {
+		if t := made.t; made.kind == KindKey || made.kind == KindPattern {
+			texts[strings.ReplaceAll(t.shape(), "\x00", "*")] = strconv.Quote(t.source) + " of " + made.of.name + " in line " + strconv.Itoa(t.at.line)
+		}
 	}
 	if like := c.nearest(r.key.variants[0].shape(r.Holes, "*"), slices.Sorted(maps.Keys(texts))); like != "" {
 		return "it differs from " + texts[like]
@@ -204,6 +197,14 @@ const (
 type miss struct {
 	rank          int
 	problem, cure string
+}
+
+// orNearer returns the nearer of two misses, each of which may be nil.
+func (m *miss) orNearer(other *miss) *miss {
+	if m == nil || other != nil && other.rank < m.rank {
+		return other
+	}
+	return m
 }
 
 // covers reports how rows of an entity make a read stale, or else what is nearest to it. Of several
@@ -251,9 +252,7 @@ func (c *coverage) coversBut(r *compiledRead, root *entity, others []int) (first
 				} else if lacks == "" {
 					lacks = variant.shape(r.Holes, "")
 				}
-				if lacking != nil && (nearest == nil || lacking.rank < nearest.rank) {
-					nearest = lacking
-				}
+				nearest = nearest.orNearer(lacking)
 			}
 			switch {
 			case some && lacks == "":
@@ -323,14 +322,9 @@ func (c *coverage) meets(r *compiledRead, text readVariant, root, e *entity, ids
 	if c.steps--; c.steps <= 0 {
 		return notCovered, nil
 	}
-	near := func(m *miss) {
-		if m != nil && (nearest == nil || m.rank < nearest.rank) {
-			nearest = m
-		}
-	}
-	e.kinds(func(kind MapNameKind, t *template) {
+	for kind, t := range e.kinds() {
 		if !slices.Contains(kinds, kind) {
-			return
+			continue
 		}
 		c.align(text, e, t, kind, func(pairs []pair) bool {
 			o := objections{coverage: c, read: r, root: root, of: e, t: t, others: others}
@@ -348,16 +342,16 @@ func (c *coverage) meets(r *compiledRead, text readVariant, root, e *entity, ids
 				}
 				return true
 			}
-			near(o.first)
+			nearest = nearest.orNearer(o.first)
 			return false
 		})
-	})
+	}
 	for i := range e.as {
 		made, lacking := c.meets(r, text, root, e.as[i].target, append(slices.Clip(ids), &e.as[i]), kinds, others)
 		if how == notCovered {
 			how = made
 		}
-		near(lacking)
+		nearest = nearest.orNearer(lacking)
 	}
 	return how, nearest
 }
@@ -382,31 +376,14 @@ func (c *coverage) align(text readVariant, e *entity, t *template, kind MapNameK
 	if c.steps <= 0 {
 		return
 	}
-	a := alignment{coverage: c, entity: e, text: text, found: found, values: map[int]string{}}
+	a := alignment{coverage: c, entity: e, pieces: t.pieces(kind == KindPattern), text: text, found: found, values: map[int]string{}}
 	if kind == KindStamp {
-		a.text = prefixed(protocol.StampPrefix, text)
-	}
-	for _, p := range t.parts {
-		switch {
-		case p.slot != noSlot:
-			a.pieces = append(a.pieces, piece{slot: t.slots[p.slot]})
-		case kind == KindPattern:
-			a.pieces = append(a.pieces, globPieces(p.text)...)
-		default:
-			a.pieces = append(a.pieces, piece{slot: noSlot, text: p.text})
+		a.text = readVariant{{text: protocol.StampPrefix, hole: noHole}}
+		for _, p := range text {
+			a.text = a.text.with(p)
 		}
 	}
 	a.try(0, 0, 0)
-}
-
-// prefixed returns a text with a literal prefix.
-func prefixed(prefix string, text readVariant) readVariant {
-	if len(text) > 0 && text[0].hole == noHole {
-		text = slices.Clone(text)
-		text[0].text = prefix + text[0].text
-		return text
-	}
-	return append(readVariant{{text: prefix, hole: noHole}}, text...)
 }
 
 // try compares the pieces from the n-th on with the text from a byte of a piece on.
@@ -501,40 +478,30 @@ func (a *alignment) literal(slot int, rest string, next func(size int)) {
 
 // checkStamps reports tags whose tag version is also an exact key of an entity.
 func (c *coverage) checkStamps() {
-	type made struct {
-		by *entity
-		t  *template
-	}
-	var keys, tags []made
-	for _, name := range c.m.names {
-		e := c.m.entities[name]
-		e.kinds(func(kind MapNameKind, t *template) {
-			if len(t.parts) == 0 {
-				return
-			}
-			switch first := &t.parts[0]; {
-			case t.tag:
-				tags = append(tags, made{e, t})
-			case (kind == KindKey || kind == KindStamp) && (first.slot != noSlot || strings.HasPrefix(first.text, protocol.StampPrefix) || strings.HasPrefix(protocol.StampPrefix, first.text)):
-				keys = append(keys, made{e, t})
-			}
-		})
+	var keys, tags []madeBy
+	for made := range madeOf(c.m) {
+		switch first := &made.t.parts[0]; {
+		case made.t.tag:
+			tags = append(tags, made)
+		case (made.kind == KindKey || made.kind == KindStamp) && (first.slot != noSlot || strings.HasPrefix(first.text, protocol.StampPrefix) || strings.HasPrefix(protocol.StampPrefix, first.text)):
+			keys = append(keys, made)
+		}
 	}
 	for _, tag := range tags {
 		if len(keys) == 0 || c.steps <= 0 {
 			return
 		}
-		variants := tag.by.variants(tag.t)
+		variants := tag.of.variants(tag.t)
 		c.steps -= len(variants)
 		for _, key := range keys {
 			same := false
 			for _, text := range variants {
 				if !same {
-					c.align(text, key.by, key.t, KindKey, func([]pair) bool { same = true; return true })
+					c.align(text, key.of, key.t, KindKey, func([]pair) bool { same = true; return true })
 				}
 			}
 			if same {
-				c.addFault(tag.t.at, tag.t.source, "its tag version is also the key "+strconv.Quote(key.t.source)+" of "+key.by.name+" in line "+strconv.Itoa(key.t.at.line),
+				c.addFault(tag.t.at, tag.t.source, "its tag version is also the key "+strconv.Quote(key.t.source)+" of "+key.of.name+" in line "+strconv.Itoa(key.t.at.line),
 					"rename the key: names that begin with "+protocol.StampPrefix+" belong to tags")
 			}
 		}
@@ -568,8 +535,11 @@ func (e *entity) variants(t *template) []readVariant {
 	return all
 }
 
-// with returns the text with a piece behind it; literal pieces are joined.
+// with returns the text with a piece behind it; literal pieces are joined, and empty ones left out.
 func (v readVariant) with(p readPiece) readVariant {
+	if p.hole == noHole && p.text == "" {
+		return v
+	}
 	v = slices.Clone(v)
 	if last := len(v) - 1; p.hole == noHole && last >= 0 && v[last].hole == noHole {
 		v[last].text += p.text
@@ -581,17 +551,15 @@ func (v readVariant) with(p readPiece) readVariant {
 // checkIDs reports two entities that make the same key of their own IDs.
 func (c *coverage) checkIDs() {
 	first := map[string]*entity{}
-	for _, name := range c.m.names {
-		e := c.m.entities[name]
-		e.kinds(func(kind MapNameKind, t *template) {
-			if kind != KindKey || !slices.Contains(t.slots, idSlot) {
-				return
-			}
-			other := first[t.shape()]
-			if other != nil && other != e {
-				c.addFault(t.at, t.source, "the entities "+other.name+" and "+name+" make the same key of their own ids", "give one of them another key, or let it expand as the other: as: {"+other.name+": \"{id}\"}")
-			}
-			first[t.shape()] = e
-		})
+	for made := range madeOf(c.m) {
+		t := made.t
+		if made.kind != KindKey || !slices.Contains(t.slots, idSlot) {
+			continue
+		}
+		other := first[t.shape()]
+		if other != nil && other != made.of {
+			c.addFault(t.at, t.source, "the entities "+other.name+" and "+made.of.name+" make the same key of their own ids", "give one of them another key, or let it expand as the other: as: {"+other.name+": \"{id}\"}")
+		}
+		first[t.shape()] = made.of
 	}
 }

@@ -20,8 +20,7 @@ type document struct {
 	types    []namedScalar
 	// nameAdvice is off where the map refuses advice about names.
 	nameAdvice scalar
-	// hasVersion and hasEntities are set if the field exists, even if it is unreadable.
-	hasVersion, hasEntities bool
+	has        fieldSet
 }
 
 type namedScalar struct{ name, value scalar }
@@ -37,9 +36,9 @@ type paramPart struct {
 	fallback []scalar // the values of default
 	with     []scalar
 	lookup   *lookupPart
-	// hasDefault is set if the field exists, even if it is unreadable or an empty list, and
-	// unclearWith if the field with is unreadable.
-	hasDefault, unclearWith bool
+	has      fieldSet
+	// unclearWith is set if the field with is unreadable.
+	unclearWith bool
 }
 
 type lookupPart struct {
@@ -47,8 +46,7 @@ type lookupPart struct {
 	by     []scalar
 	sql    scalar
 	always scalar
-	// hasBy and hasSQL are set if the field exists, even if it is unreadable.
-	hasBy, hasSQL bool
+	has    fieldSet
 }
 
 type entityPart struct {
@@ -69,12 +67,12 @@ type entityPart struct {
 
 // A capturePart is the capture of the changes of one table. A table can have several.
 type capturePart struct {
-	at                      place
-	table, entity, id       scalar
-	watch, on               []scalar
-	params                  []namedScalar
-	cascades, onError       scalar
-	hasEntity, hasID, hasOn bool
+	at                place
+	table, entity, id scalar
+	watch, on         []scalar
+	params            []namedScalar
+	cascades, onError scalar
+	has               fieldSet
 }
 
 // An eachPart is a name with a range, or with a list of values.
@@ -104,62 +102,45 @@ const (
 // decodeDocument reads the root node of a map.
 func decodeDocument(d *decoder, root *yaml.Node) *document {
 	doc := &document{at: placeOf(root)}
-	isMapping := d.fields(root, "the map", exampleRoot,
-		field{"version", func(n *yaml.Node) { doc.version, doc.hasVersion = d.scalarOf(n, "version"), true }},
+	doc.has = d.fields(root, "the map", exampleRoot,
+		d.text("version", &doc.version),
 		field{"vars", func(n *yaml.Node) { doc.vars = (&varDecoder{d}).vars(n) }},
 		field{"each", func(n *yaml.Node) { doc.each = d.each(n) }},
-		field{"publish", func(n *yaml.Node) { doc.publish = d.publish(n) }},
-		field{"lease", func(n *yaml.Node) { doc.lease = d.scalarOf(n, "lease") }},
-		field{"limits", func(n *yaml.Node) { doc.limits = d.limits(n) }},
+		field{"publish", func(n *yaml.Node) {
+			d.fields(n, "publish", examplePublish, d.text("channel", &doc.publish.channel), d.text("format", &doc.publish.format))
+		}},
+		d.text("lease", &doc.lease),
+		field{"limits", func(n *yaml.Node) {
+			d.fields(n, "limits", exampleLimits,
+				d.text("params", &doc.limits.params), d.text("keys_per_row", &doc.limits.keysPerRow), d.text("pattern_prefix", &doc.limits.patternPrefix))
+		}},
 		field{"params", func(n *yaml.Node) { doc.params = d.params(n) }},
-		field{"entities", func(n *yaml.Node) { doc.entities, doc.hasEntities = d.entities(n), true }},
+		field{"entities", func(n *yaml.Node) { doc.entities = d.entities(n) }},
 		field{"capture", func(n *yaml.Node) { doc.captures = d.captures(n) }},
 		field{"reads", func(n *yaml.Node) { doc.reads = (&readDecoder{d}).reads(n) }},
 		field{"types", func(n *yaml.Node) { doc.types = d.namedScalars(n, "types", exampleTypes) }},
-		field{"name_advice", func(n *yaml.Node) { doc.nameAdvice = d.scalarOf(n, "name_advice") }},
+		d.text("name_advice", &doc.nameAdvice),
 	)
-	if !isMapping {
-		doc.hasVersion, doc.hasEntities = true, true
-	}
 	return doc
 }
 
 func (d *decoder) namedScalars(n *yaml.Node, name, example string) []namedScalar {
 	var all []namedScalar
-	entries, _ := d.entries(n, name, example)
-	for _, e := range entries {
+	for _, e := range d.entries(n, name, example) {
 		// A name whose value cannot be read is known all the same.
 		all = append(all, namedScalar{e.key, d.scalarOf(e.value, e.key.text)})
 	}
 	return all
 }
 
-func (d *decoder) publish(n *yaml.Node) (p publishPart) {
-	d.fields(n, "publish", examplePublish,
-		field{"channel", func(n *yaml.Node) { p.channel = d.scalarOf(n, "channel") }},
-		field{"format", func(n *yaml.Node) { p.format = d.scalarOf(n, "format") }},
-	)
-	return p
-}
-
-func (d *decoder) limits(n *yaml.Node) (l limitsPart) {
-	d.fields(n, "limits", exampleLimits,
-		field{"params", func(n *yaml.Node) { l.params = d.scalarOf(n, "params") }},
-		field{"keys_per_row", func(n *yaml.Node) { l.keysPerRow = d.scalarOf(n, "keys_per_row") }},
-		field{"pattern_prefix", func(n *yaml.Node) { l.patternPrefix = d.scalarOf(n, "pattern_prefix") }},
-	)
-	return l
-}
-
 func (d *decoder) params(n *yaml.Node) []paramPart {
 	var all []paramPart
-	entries, _ := d.entries(n, "params", exampleParams)
-	for _, e := range entries {
+	for _, e := range d.entries(n, "params", exampleParams) {
 		p := paramPart{name: e.key}
-		d.fields(e.value, "the param "+e.key.text, "{optional: true}",
+		p.has = d.fields(e.value, "the param "+e.key.text, "{optional: true}",
 			field{"lookup", func(n *yaml.Node) { p.lookup = d.lookup(n) }},
-			field{"optional", func(n *yaml.Node) { p.optional = d.scalarOf(n, "optional") }},
-			field{"default", func(n *yaml.Node) { p.fallback, p.hasDefault = d.values(n, "default"), true }},
+			d.text("optional", &p.optional),
+			field{"default", func(n *yaml.Node) { p.fallback = d.values(n, "default") }},
 			field{"with", func(n *yaml.Node) {
 				p.with = d.filledList(n, "with", "[currency]")
 				p.unclearWith = n.Kind != yaml.SequenceNode || len(p.with) < len(n.Content)
@@ -188,8 +169,7 @@ func (d *decoder) values(n *yaml.Node, name string) []scalar {
 
 func (d *decoder) lookups(n *yaml.Node) []paramPart {
 	var all []paramPart
-	entries, _ := d.entries(n, "lookups", "{product_id: "+exampleLookup+"}")
-	for _, e := range entries {
+	for _, e := range d.entries(n, "lookups", "{product_id: "+exampleLookup+"}") {
 		all = append(all, paramPart{name: e.key, lookup: d.lookup(e.value)})
 	}
 	return all
@@ -197,25 +177,23 @@ func (d *decoder) lookups(n *yaml.Node) []paramPart {
 
 func (d *decoder) lookup(n *yaml.Node) *lookupPart {
 	l := &lookupPart{at: placeOf(n)}
-	if !d.fields(n, "lookup", exampleLookup,
+	l.has = d.fields(n, "lookup", exampleLookup,
 		field{"by", func(n *yaml.Node) {
-			l.by, l.hasBy = d.scalarsOf(n, "by", "[id]"), true
+			l.by = d.scalarsOf(n, "by", "[id]")
 			if n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
 				d.addFault(placeOf(n), "[]", "the lookup is asked by nothing", "name what it is asked by: by: [id]")
 			}
 		}},
-		field{"sql", func(n *yaml.Node) { l.sql, l.hasSQL = d.scalarOf(n, "sql"), true }},
-		field{"always", func(n *yaml.Node) { l.always = d.scalarOf(n, "always") }},
-	) {
-		l.hasBy, l.hasSQL = true, true
-	}
+		d.text("sql", &l.sql),
+		d.text("always", &l.always),
+	)
 	return l
 }
 
 func (d *decoder) entities(n *yaml.Node) []entityPart {
 	var all []entityPart
-	entries, ok := d.entries(n, "entities", exampleEntities)
-	if ok && len(n.Content) == 0 {
+	entries := d.entries(n, "entities", exampleEntities)
+	if entries != nil && len(n.Content) == 0 {
 		d.addFault(placeOf(n), "{}", "the map has no entity", "write what can change, such as "+exampleEntities)
 	}
 	for _, e := range entries {
@@ -232,7 +210,7 @@ func (d *decoder) entity(e entry) entityPart {
 			p.filled = p.filled || n.Kind != yaml.SequenceNode || len(n.Content) > 0
 		}}
 	}
-	p.readable = d.fields(e.value, "the entity "+e.key.text, exampleEntity,
+	has := d.fields(e.value, "the entity "+e.key.text, exampleEntity,
 		field{"params", func(n *yaml.Node) { p.params = d.scalarsOf(n, "params", exampleNames) }},
 		field{"lookups", func(n *yaml.Node) { p.lookups = d.lookups(n) }},
 		field{"each", func(n *yaml.Node) { p.each = d.each(n) }},
@@ -242,17 +220,17 @@ func (d *decoder) entity(e entry) entityPart {
 		templates("sets", &p.sets),
 		templates("tags", &p.tags),
 		field{"repeat", func(n *yaml.Node) { p.repeat = d.scalarsOf(n, "repeat", exampleRepeat) }},
-		field{"hold", func(n *yaml.Node) { p.hold = d.scalarOf(n, "hold") }},
-		field{"everything", func(n *yaml.Node) { p.everything = d.scalarOf(n, "everything") }},
+		d.text("hold", &p.hold),
+		d.text("everything", &p.everything),
 	)
+	p.readable = has != nil
 	return p
 }
 
 // captures reads a mapping of tables, each with one capture or a list of them.
 func (d *decoder) captures(n *yaml.Node) []capturePart {
 	var all []capturePart
-	entries, _ := d.entries(n, "capture", exampleCapture)
-	for _, e := range entries {
+	for _, e := range d.entries(n, "capture", exampleCapture) {
 		if e.value.Kind != yaml.SequenceNode {
 			all = append(all, d.capture(e.key, e.key.at, e.value))
 			continue
@@ -269,17 +247,15 @@ func (d *decoder) captures(n *yaml.Node) []capturePart {
 
 func (d *decoder) capture(table scalar, at place, n *yaml.Node) capturePart {
 	p := capturePart{table: table, at: at}
-	if !d.fields(n, "the capture of "+table.text, "{entity: product, id: id}",
-		field{"entity", func(n *yaml.Node) { p.entity, p.hasEntity = d.scalarOf(n, "entity"), true }},
-		field{"id", func(n *yaml.Node) { p.id, p.hasID = d.scalarOf(n, "id"), true }},
+	p.has = d.fields(n, "the capture of "+table.text, "{entity: product, id: id}",
+		d.text("entity", &p.entity),
+		d.text("id", &p.id),
 		field{"watch", func(n *yaml.Node) { p.watch = d.filledList(n, "watch", "[name, price]") }},
 		field{"params", func(n *yaml.Node) { p.params = d.namedScalars(n, "params", "{category_id: category_id}") }},
-		field{"cascades", func(n *yaml.Node) { p.cascades = d.scalarOf(n, "cascades") }},
-		field{"on_error", func(n *yaml.Node) { p.onError = d.scalarOf(n, "on_error") }},
-		field{"on", func(n *yaml.Node) { p.on, p.hasOn = d.filledList(n, "on", "[insert, update, delete]"), true }},
-	) {
-		p.hasEntity, p.hasID = true, true
-	}
+		d.text("cascades", &p.cascades),
+		d.text("on_error", &p.onError),
+		field{"on", func(n *yaml.Node) { p.on = d.filledList(n, "on", "[insert, update, delete]") }},
+	)
 	return p
 }
 
@@ -294,8 +270,7 @@ func (d *decoder) filledList(n *yaml.Node, name, example string) []scalar {
 
 func (d *decoder) each(n *yaml.Node) []eachPart {
 	var all []eachPart
-	entries, _ := d.entries(n, "each", exampleEach)
-	for _, e := range entries {
+	for _, e := range d.entries(n, "each", exampleEach) {
 		p := eachPart{name: e.key}
 		if e.value.Kind == yaml.SequenceNode {
 			p.values = d.scalarsOf(e.value, e.key.text, "[new, price]")
@@ -325,8 +300,8 @@ type readPart struct {
 	of               []namedScalar
 	ttl, stale, staleOnError, negative, sliding,
 	earlyRefresh, memory scalar
-	only           scalar // the reason of expires
-	hasKey, hasTTL bool
+	only scalar // the reason of expires
+	has  fieldSet
 }
 
 // A readDecoder decodes the section reads.
@@ -335,28 +310,19 @@ type readDecoder struct{ in *decoder }
 func (r *readDecoder) reads(n *yaml.Node) []readPart {
 	d := r.in
 	var all []readPart
-	entries, _ := d.entries(n, "reads", exampleReads)
-	for _, e := range entries {
+	for _, e := range d.entries(n, "reads", exampleReads) {
 		p := readPart{name: e.key, comment: e.comment}
-		text := func(name string, into *scalar) field {
-			return field{name, func(n *yaml.Node) { *into = d.scalarOf(n, name) }}
-		}
-		if !d.fields(e.value, "the read "+e.key.text, exampleRead,
-			field{"key", func(n *yaml.Node) { p.key, p.hasKey = d.scalarOf(n, "key"), true }},
-			field{"ttl", func(n *yaml.Node) { p.ttl, p.hasTTL = d.scalarOf(n, "ttl"), true }},
-			text("stale", &p.stale), text("stale_on_error", &p.staleOnError), text("negative", &p.negative),
-			text("sliding", &p.sliding), text("early_refresh", &p.earlyRefresh), text("memory", &p.memory),
+		p.has = d.fields(e.value, "the read "+e.key.text, exampleRead,
+			d.text("key", &p.key), d.text("ttl", &p.ttl),
+			d.text("stale", &p.stale), d.text("stale_on_error", &p.staleOnError), d.text("negative", &p.negative),
+			d.text("sliding", &p.sliding), d.text("early_refresh", &p.earlyRefresh), d.text("memory", &p.memory),
 			field{"tags", func(n *yaml.Node) { p.tags = d.filledList(n, "tags", `["category:{category_id}"]`) }},
 			field{"sets", func(n *yaml.Node) { p.sets = d.filledList(n, "sets", `["shop:category:{category_id}:pages"]`) }},
 			field{"from", func(n *yaml.Node) { p.from = d.filledList(n, "from", "[product, category]") }},
 			field{"each", func(n *yaml.Node) { p.each = d.each(n) }},
 			field{"of", func(n *yaml.Node) { p.of = d.namedScalars(n, "of", "{pid: product}") }},
-			field{"expires", func(n *yaml.Node) {
-				d.fields(n, "expires", exampleExpires, field{"only", func(n *yaml.Node) { p.only = d.scalarOf(n, "only") }})
-			}},
-		) {
-			p.hasKey, p.hasTTL = true, true
-		}
+			field{"expires", func(n *yaml.Node) { d.fields(n, "expires", exampleExpires, d.text("only", &p.only)) }},
+		)
 		all = append(all, p)
 	}
 	return all
@@ -383,8 +349,7 @@ type varDecoder struct{ in *decoder }
 func (v *varDecoder) vars(n *yaml.Node) []varPart {
 	d := v.in
 	var all []varPart
-	entries, _ := d.entries(n, "vars", exampleVars)
-	for _, e := range entries {
+	for _, e := range d.entries(n, "vars", exampleVars) {
 		p := varPart{name: e.key} // one whose value cannot be read is known all the same
 		switch p.list = e.value.Kind == yaml.SequenceNode; {
 		case p.list:
@@ -402,11 +367,11 @@ func (v *varDecoder) vars(n *yaml.Node) []varPart {
 func (v *varDecoder) fromEnv(e entry) *fromEnvPart {
 	d := v.in
 	p := &fromEnvPart{}
-	var hasFrom bool
-	if d.fields(e.value, "the var "+e.key.text, exampleFromEnv,
-		field{"from", func(n *yaml.Node) { p.from, hasFrom = d.scalarOf(n, "from"), true }},
+	has := d.fields(e.value, "the var "+e.key.text, exampleFromEnv,
+		d.text("from", &p.from),
 		field{"one_of", func(n *yaml.Node) { p.oneOf = d.filledList(n, "one_of", "[dev, staging, prod]") }},
-	) && !hasFrom {
+	)
+	if has.lacks("from") {
 		d.addFault(placeOf(e.value), e.key.text, "the var names no environment variable", "write it like "+exampleFromEnv)
 	}
 	return p

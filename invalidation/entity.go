@@ -1,6 +1,7 @@
 package invalidation
 
 import (
+	"iter"
 	"slices"
 	"time"
 )
@@ -77,36 +78,19 @@ type choice struct {
 	// slots are distinct, in order of first use.
 	slots []int
 	// axes are the slots that are chosen independently: all, or one per group if values go
-	// together. axis has the number of the axis for each slot; nil if each slot is its own axis.
+	// together. axis has the number of the axis for each slot.
 	axes, axis []int
 }
 
 // join finds the axes, when all slots are known.
 func (c *choice) join(slots []slot) {
-	c.axes, c.axis = c.slots, nil
-	leads := make([]int, 0, len(c.slots))
-	axis := make([]int, len(c.slots))
+	c.axes, c.axis = nil, make([]int, len(c.slots))
 	for i, n := range c.slots {
-		if axis[i] = slices.Index(leads, slots[n].lead); axis[i] < 0 {
-			axis[i] = len(leads)
-			leads = append(leads, slots[n].lead)
+		c.axis[i] = slices.IndexFunc(c.axes, func(axis int) bool { return slots[axis].lead == slots[n].lead })
+		if c.axis[i] < 0 {
+			c.axis[i], c.axes = len(c.axes), append(c.axes, n)
 		}
 	}
-	if len(leads) == len(c.slots) {
-		return
-	}
-	c.axis, c.axes = axis, make([]int, len(leads))
-	for i, n := range slices.Backward(c.slots) {
-		c.axes[axis[i]] = n
-	}
-}
-
-// of returns the axis of the i-th slot.
-func (c *choice) of(i int) int {
-	if c.axis == nil {
-		return i
-	}
-	return c.axis[i]
 }
 
 // An alias expands the row as another entity too.
@@ -121,11 +105,20 @@ func (e *entity) declares(name string) bool {
 	return declared
 }
 
-// templates calls visit with every template but those of aliases.
-func (e *entity) templates(visit func(*template)) {
-	for _, list := range [][]template{e.keys, e.patterns, e.sets} {
-		for i := range list {
-			visit(&list[i])
+// templates returns every template, those of aliases last.
+func (e *entity) templates() iter.Seq[*template] {
+	return func(yield func(*template) bool) {
+		for _, list := range [][]template{e.keys, e.patterns, e.sets} {
+			for i := range list {
+				if !yield(&list[i]) {
+					return
+				}
+			}
+		}
+		for i := range e.as {
+			if !yield(&e.as[i].id) {
+				return
+			}
 		}
 	}
 }

@@ -264,19 +264,16 @@ func (m *Map) ExpandByTemplate(row Row, answers *Answers) ([]Expanded, error) {
 		if err := x.measure(f, &planSize{}); err != nil { // resolves what is rendered
 			return err
 		}
-		f.entity.kinds(func(kind MapNameKind, t *template) {
-			if err != nil {
-				return
-			}
+		for kind, t := range f.entity.kinds() {
 			made := Expanded{MapName: f.entity.mapName(kind, t)}
-			if kind == KindPattern {
-				made.Names, err = renderPatterns(nil, f, t, m.limits.PatternPrefix)
-			} else {
+			if kind != KindPattern {
 				made.Names = renderExact(nil, f, t)
+			} else if made.Names, err = renderPatterns(nil, f, t, m.limits.PatternPrefix); err != nil {
+				return err
 			}
 			all = append(all, made)
-		})
-		return err
+		}
+		return nil
 	})
 	return all, err
 }
@@ -300,17 +297,11 @@ func (m *Map) FirstDropped(row Row, answers *Answers) (first Dropped, found bool
 	x := expansion{limits: &m.limits, row: &row, answers: answers}
 	stop := errors.New("found")
 	_ = x.eachScope(e, func(f *scope) error {
-		look := func(t *template) {
-			if name := x.absentName(f, t); name != "" && !found {
+		for t := range f.entity.templates() {
+			if name := x.absentName(f, t); name != "" {
 				first, found = Dropped{f.entity.name, t.source, name}, true
+				return stop
 			}
-		}
-		f.entity.templates(look)
-		for i := range f.entity.as {
-			look(&f.entity.as[i].id)
-		}
-		if found {
-			return stop
 		}
 		return nil
 	})

@@ -26,18 +26,15 @@ const maxFaultText = 80
 
 // String returns the fault on one line: place, text, problem, cure.
 func (f Fault) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s:%d:%d: ", f.File, f.Line, f.Column)
+	text := fmt.Sprintf("%s:%d:%d: ", f.File, f.Line, f.Column)
 	if f.Text != "" {
-		b.WriteString(strconv.Quote(shorten(f.Text)))
-		b.WriteString(": ")
+		text += strconv.Quote(shorten(f.Text)) + ": "
 	}
-	b.WriteString(f.Problem)
+	text += f.Problem
 	if f.Cure != "" {
-		b.WriteString("; ")
-		b.WriteString(f.Cure)
+		text += "; " + f.Cure
 	}
-	return b.String()
+	return text
 }
 
 func shorten(text string) string {
@@ -109,20 +106,17 @@ const maxListed = 20
 
 // quoteList writes names for a message: "a", "b" and "c".
 func quoteList(names []string) string {
-	var b strings.Builder
-	for i, name := range names {
-		if i == maxListed {
-			return b.String() + " and " + strconv.Itoa(len(names)-i) + " more"
-		}
-		switch {
-		case i > 0 && i == len(names)-1:
-			b.WriteString(" and ")
-		case i > 0:
-			b.WriteString(", ")
-		}
-		b.WriteString(strconv.Quote(name))
+	var quoted []string
+	for _, name := range names[:min(len(names), maxListed)] {
+		quoted = append(quoted, strconv.Quote(name))
 	}
-	return b.String()
+	if more := len(names) - len(quoted); more > 0 {
+		return strings.Join(quoted, ", ") + " and " + strconv.Itoa(more) + " more"
+	}
+	if last := len(quoted) - 1; last > 0 {
+		return strings.Join(quoted[:last], ", ") + " and " + quoted[last]
+	}
+	return strings.Join(quoted, "")
 }
 
 // nearest returns the known name that is most like name, or "" where none is like it.

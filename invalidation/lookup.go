@@ -59,21 +59,24 @@ type Need struct {
 
 // Answers hold what lookups found. The zero value is ready. Not safe for concurrent use with Put.
 type Answers struct {
-	found map[*Lookup]map[string][]string
+	found map[question][]string
 }
+
+// A question is a Need in a form that can be compared.
+type question struct {
+	lookup *Lookup
+	by     string
+}
+
+func (n Need) question() question { return question{n.Lookup, n.Key()} }
 
 // Put records what answers n: of each row that was found the value of Lookup.Param, and behind it
 // those of Lookup.With. None means: asked, and nothing found.
 func (a *Answers) Put(n Need, values []string) {
 	if a.found == nil {
-		a.found = map[*Lookup]map[string][]string{}
+		a.found = map[question][]string{}
 	}
-	byKey := a.found[n.Lookup]
-	if byKey == nil {
-		byKey = map[string][]string{}
-		a.found[n.Lookup] = byKey
-	}
-	byKey[n.Key()] = values
+	a.found[n.question()] = values
 }
 
 // Get returns the values that were put for n, and whether there are any. A nil *Answers has none.
@@ -81,7 +84,7 @@ func (a *Answers) Get(n Need) ([]string, bool) {
 	if a == nil {
 		return nil, false
 	}
-	values, ok := a.found[n.Lookup][n.Key()]
+	values, ok := a.found[n.question()]
 	return values, ok
 }
 
@@ -91,18 +94,12 @@ func (n Need) Key() string {
 	if len(n.By) == 1 {
 		return n.By[0]
 	}
-	size := 0
+	var buf [256]byte
+	key := buf[:0]
 	for _, v := range n.By {
-		size += binary.MaxVarintLen32 + len(v)
+		key = append(binary.AppendUvarint(key, uint64(len(v))), v...)
 	}
-	var b strings.Builder
-	b.Grow(size)
-	for _, v := range n.By {
-		var length [binary.MaxVarintLen64]byte
-		b.Write(binary.AppendUvarint(length[:0], uint64(len(v))))
-		b.WriteString(v)
-	}
-	return b.String()
+	return string(key)
 }
 
 // A lookupReader reads lookups of shared params and of entities.
@@ -123,7 +120,7 @@ type writtenLookup struct {
 // readLookup reads the lookup of a param, which finds values for others too.
 func (c *lookupReader) readLookup(part paramPart, with []string) *Lookup {
 	l := &Lookup{Line: part.name.at.line, Column: part.name.at.column, Param: part.name.text, With: with, SQL: part.lookup.sql.text, Always: c.isTrue(part.lookup.always, "always")}
-	if !part.lookup.hasBy {
+	if part.lookup.has.lacks("by") {
 		c.addFault(part.lookup.at, "", "the lookup of "+part.name.text+" has no by", "name what it is asked by: by: [id]")
 	}
 	for _, by := range part.lookup.by {
@@ -135,7 +132,7 @@ func (c *lookupReader) readLookup(part paramPart, with []string) *Lookup {
 		c.checkBy(l, by)
 	}
 	switch sql := part.lookup.sql; {
-	case !part.lookup.hasSQL:
+	case part.lookup.has.lacks("sql"):
 		c.addFault(part.lookup.at, "", "the lookup of "+part.name.text+" has no sql", cureSQL)
 	case sql.given && c.plainText(sql):
 		c.checkSQL(l, sql, part.unclearWith)

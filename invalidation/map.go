@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"iter"
 	"slices"
 	"sort"
 	"strings"
@@ -170,7 +171,10 @@ func (m *Map) Describe(name string) (Description, bool) {
 	if e == nil {
 		return Description{}, false
 	}
-	d := Description{Entity: name, Comment: e.comment, Params: slices.Clone(e.declared), Makes: e.makes(), Repeat: slices.Clone(e.repeat), Hold: e.hold}
+	d := Description{Entity: name, Comment: e.comment, Params: slices.Clone(e.declared), Repeat: slices.Clone(e.repeat), Hold: e.hold}
+	for kind, t := range e.kinds() {
+		d.Makes = append(d.Makes, e.mapName(kind, t))
+	}
 	for n, s := range e.slots {
 		d.Names = append(d.Names, NameSource{s.name, slices.Clone(s.each), e.lookupOf(n), e.alongWith(n), slices.Clone(s.fallback), s.optional})
 	}
@@ -219,55 +223,62 @@ type MapName struct {
 // patterns and sets. Aliases are left out: they make the same as their targets.
 func (m *Map) Names() []MapName {
 	var list []MapName
-	for _, name := range m.names {
-		list = append(list, m.entities[name].makes()...)
+	for made := range madeOf(m) {
+		list = append(list, made.of.mapName(made.kind, made.t))
 	}
 	return list
 }
 
-// makes returns what an entity itself makes.
-func (e *entity) makes() (list []MapName) {
-	e.kinds(func(kind MapNameKind, t *template) { list = append(list, e.mapName(kind, t)) })
-	return list
+// A madeBy is a template of an entity, and the kind of what it makes.
+type madeBy struct {
+	of   *entity
+	kind MapNameKind
+	t    *template
 }
 
-// kinds calls visit with every template and its kind, except those of aliases.
-func (e *entity) kinds(visit func(MapNameKind, *template)) {
-	for i := range e.keys {
-		kind := KindKey
-		if strings.HasPrefix(e.keys[i].widestName(), protocol.StampPrefix) {
-			kind = KindStamp
+// madeOf returns the templates of all entities of a map, except those of aliases.
+func madeOf(m *Map) iter.Seq[madeBy] {
+	return func(yield func(madeBy) bool) {
+		for _, name := range m.names {
+			for kind, t := range m.entities[name].kinds() {
+				if !yield(madeBy{m.entities[name], kind, t}) {
+					return
+				}
+			}
 		}
-		visit(kind, &e.keys[i])
 	}
-	for i := range e.patterns {
-		visit(KindPattern, &e.patterns[i])
-	}
-	for i := range e.sets {
-		visit(KindSet, &e.sets[i])
+}
+
+// kinds returns every template and its kind, except those of aliases.
+func (e *entity) kinds() iter.Seq2[MapNameKind, *template] {
+	return func(yield func(MapNameKind, *template) bool) {
+		for _, list := range []struct {
+			kind      MapNameKind
+			templates []template
+		}{{KindKey, e.keys}, {KindPattern, e.patterns}, {KindSet, e.sets}} {
+			for i := range list.templates {
+				kind, t := list.kind, &list.templates[i]
+				if kind == KindKey && strings.HasPrefix(t.widestName(), protocol.StampPrefix) {
+					kind = KindStamp
+				}
+				if !yield(kind, t) {
+					return
+				}
+			}
+		}
 	}
 }
 
 func (e *entity) mapName(kind MapNameKind, t *template) MapName {
 	n := MapName{Entity: e.name, Kind: kind, Text: t.source, Glob: t.widestName(), Hold: e.hold, Reads: slices.Clone(t.reads)}
 	if kind == KindPattern {
-		n.Glob = t.widest()
+		n.Glob = t.withSlots("*", func(glob string) string { return glob })
 	}
 	return n
 }
 
 // widestName returns a glob of the possible names of a key or a set: only the values are wildcards.
-func (t *template) widestName() string {
-	var b strings.Builder
-	for _, p := range t.parts {
-		if p.slot == noSlot {
-			b.WriteString(protocol.Escape(p.text))
-		} else {
-			b.WriteByte('*')
-		}
-	}
-	return b.String()
-}
+func (t *template) widestName() string { return t.withSlots("*", protocol.Escape) }
 
 // Lookups returns the lookups that templates use, each once, by the entities that use them.
 func (m *Map) Lookups() []*Lookup {
@@ -295,26 +306,12 @@ type MapPattern struct {
 // Patterns returns the patterns of a map, by entity and then as written.
 func (m *Map) Patterns() []MapPattern {
 	var list []MapPattern
-	for _, name := range m.names {
-		for i := range m.entities[name].patterns {
-			t := &m.entities[name].patterns[i]
-			list = append(list, MapPattern{Entity: name, Text: t.source, Glob: t.widest()})
+	for _, n := range m.Names() {
+		if n.Kind == KindPattern {
+			list = append(list, MapPattern{n.Entity, n.Text, n.Glob})
 		}
 	}
 	return list
-}
-
-// widest returns a pattern with a * in the place of each slot.
-func (t *template) widest() string {
-	var b strings.Builder
-	for _, p := range t.parts {
-		if p.slot == noSlot {
-			b.WriteString(p.text)
-		} else {
-			b.WriteByte('*')
-		}
-	}
-	return b.String()
 }
 
 //go:embed mapping.schema.json

@@ -116,17 +116,17 @@ type entry struct {
 	comment string // above the key, without #
 }
 
-// entries reads a mapping, and false if n is none. Keys that are given twice or that are not text
-// are left out.
-func (d *decoder) entries(n *yaml.Node, name, example string) ([]entry, bool) {
+// entries reads a mapping, and returns nil only if n is none. Keys that are given twice or that are
+// not text are left out.
+func (d *decoder) entries(n *yaml.Node, name, example string) []entry {
 	if !d.usable(n) {
-		return nil, false
+		return nil
 	}
 	if n.Kind != yaml.MappingNode {
 		d.wrongKind(n, name, "a mapping", "write it like "+example)
-		return nil, false
+		return nil
 	}
-	var all []entry
+	all := []entry{}
 	seen := map[string]place{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key := n.Content[i]
@@ -141,7 +141,7 @@ func (d *decoder) entries(n *yaml.Node, name, example string) ([]entry, bool) {
 		seen[key.Value] = placeOf(key)
 		all = append(all, entry{scalar{key.Value, placeOf(key), true}, n.Content[i+1], commentOf(key)})
 	}
-	return all, true
+	return all
 }
 
 // commentOf returns the text of the comment above a key.
@@ -176,15 +176,30 @@ type field struct {
 	read func(*yaml.Node)
 }
 
-// fields reads a mapping with known fields. It returns false if n is not a mapping. It reports a
-// misspelt field and then reads it as the most similar one, so that it finds the faults inside too.
-func (d *decoder) fields(n *yaml.Node, name, example string, known ...field) bool {
-	all, ok := d.entries(n, name, example)
+// text returns a field whose value is one text.
+func (d *decoder) text(name string, into *scalar) field {
+	return field{name, func(n *yaml.Node) { *into = d.scalarOf(n, name) }}
+}
+
+// A fieldSet is the known fields of a mapping that exist, even if they are unreadable; nil where
+// something else than a mapping was reported.
+type fieldSet map[string]bool
+
+// lacks reports whether a mapping is without a field.
+func (s fieldSet) lacks(name string) bool { return s != nil && !s[name] }
+
+// fields reads a mapping with known fields. It reports a misspelt field and then reads it as the
+// most similar one, so that it finds the faults inside too.
+func (d *decoder) fields(n *yaml.Node, name, example string, known ...field) fieldSet {
+	all := d.entries(n, name, example)
+	if all == nil {
+		return nil
+	}
 	names := make([]string, len(known))
 	for i := range known {
 		names[i] = known[i].name
 	}
-	given := make(map[string]bool, len(all))
+	given, have := make(map[string]bool, len(all)), fieldSet{}
 	for _, e := range all {
 		given[e.key.text] = true
 	}
@@ -197,8 +212,9 @@ func (d *decoder) fields(n *yaml.Node, name, example string, known ...field) boo
 			}
 		}
 		if i := slices.Index(names, meant); i >= 0 {
+			have[meant] = true
 			known[i].read(e.value)
 		}
 	}
-	return ok
+	return have
 }

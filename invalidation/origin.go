@@ -35,13 +35,9 @@ const maxOriginSteps, noteSteps = 1 << 17, 16
 func (m *Map) Origins(key string, most int) ([]Origin, bool) {
 	o := originSearch{m: m, most: most, seen: map[string]bool{}}
 	o.budget.steps = maxOriginSteps
-	for _, name := range m.names {
-		e := m.entities[name]
-		e.kinds(func(kind MapNameKind, t *template) {
-			made := e.mapName(kind, t)
-			o.match(e, t, kind == KindPattern, key, func(values map[string]string) {
-				o.addRows(e, values, nil, made)
-			})
+	for made := range madeOf(m) {
+		o.match(made.of, made.t, made.kind == KindPattern, key, func(values map[string]string) {
+			o.addRows(made.of, values, nil, made.of.mapName(made.kind, made.t))
 		})
 	}
 	return o.found, !o.cut && o.steps > 0
@@ -129,17 +125,7 @@ type budget struct{ steps int }
 // match calls found with each choice of values with which a template makes a text, or a pattern
 // that matches it: see named.
 func (b *budget) match(e *entity, t *template, pattern bool, text string, found func(values map[string]string)) {
-	w := matching{budget: b, entity: e, text: text, found: found, pattern: pattern, values: map[int]string{}}
-	for _, p := range t.parts {
-		switch {
-		case p.slot != noSlot:
-			w.pieces = append(w.pieces, piece{slot: t.slots[p.slot]})
-		case pattern:
-			w.pieces = append(w.pieces, globPieces(p.text)...)
-		default:
-			w.pieces = append(w.pieces, piece{slot: noSlot, text: p.text})
-		}
-	}
+	w := matching{budget: b, entity: e, pieces: t.pieces(pattern), text: text, found: found, pattern: pattern, values: map[int]string{}}
 	w.try(0, 0)
 }
 
@@ -148,6 +134,21 @@ type piece struct {
 	slot int
 	text string
 	wild byte // * or ?; 0: none
+}
+
+// pieces splits a template, whose literal text is that of a pattern or is as it is.
+func (t *template) pieces(pattern bool) (all []piece) {
+	for _, p := range t.parts {
+		switch {
+		case p.slot != noSlot:
+			all = append(all, piece{slot: t.slots[p.slot]})
+		case pattern:
+			all = append(all, globPieces(p.text)...)
+		default:
+			all = append(all, piece{slot: noSlot, text: p.text})
+		}
+	}
+	return all
 }
 
 // globPieces splits the literal text of a pattern, in which a backslash quotes the next character.

@@ -159,9 +159,8 @@ func (r *report) addSyntax(text string, last int, err error) {
 	flow := 0
 	for n := first; n <= last; n++ {
 		line := strings.TrimRight(lines[n-1], "\r\n")
-		if at, m, found := findMistake(line, &flow); found {
-			shown := strings.TrimRight(line[at:at+m.length], " \t")
-			r.addFault(place{n, utf8.RuneCountInString(line[:at]) + 1}, shown, m.problem, m.cureOf(shown))
+		if m := findMistake(line, &flow); m != nil {
+			r.addFault(place{n, utf8.RuneCountInString(line[:m.at]) + 1}, strings.TrimRight(m.text, " \t"), m.problem, m.cure)
 			return
 		}
 	}
@@ -205,18 +204,10 @@ func firstBad(lines []string) int {
 // parserPlace matches what the parser puts before the problem itself.
 var parserPlace = regexp.MustCompile(`^yaml: (line \d+: )?`)
 
-// A mistake is a common error of syntax, with its fix.
+// A mistake is a common error of syntax, with its fix. The text begins at a byte of its line.
 type mistake struct {
-	problem, cure string
-	quote         bool // the cure is followed by the text in quotes
-	length        int  // in bytes, of the text
-}
-
-func (m *mistake) cureOf(text string) string {
-	if m.quote {
-		return m.cure + ": " + strconv.Quote(strings.Trim(text, curlyQuotes))
-	}
-	return m.cure
+	at                  int
+	text, problem, cure string
 }
 
 // curlyQuotes are the quotes that word processors write.
@@ -232,22 +223,22 @@ var (
 	quotedText = regexp.MustCompile(`^("([^"\\]|\\.)*"|'([^']|'')*')`)
 )
 
-// findMistake returns the first known mistake of a line and its place. It updates flow, the number
-// of open brackets.
-func findMistake(line string, flow *int) (at int, found mistake, ok bool) {
-	if at, found, ok = findBadByte(line); ok {
-		return at, found, true
+// findMistake returns the first known mistake of a line, or nil. It updates flow, the number of open
+// brackets.
+func findMistake(line string, flow *int) *mistake {
+	if m := findBadByte(line); m != nil {
+		return m
 	}
 	indent := line[:len(line)-len(strings.TrimLeft(line, " \t"))]
 	if i := strings.IndexByte(indent, '\t'); i >= 0 {
-		return i, mistake{problem: "a tab in the indentation, where YAML allows only spaces", cure: "indent with spaces", length: len(line) - i}, true
+		return &mistake{i, line[i:], "a tab in the indentation, where YAML allows only spaces", "indent with spaces"}
 	}
 	begins := true // a value may begin here
 	for i := len(indent); i < len(line); i++ {
 		switch c := line[i]; c {
 		case '#':
 			if i == 0 || line[i-1] == ' ' {
-				return 0, mistake{}, false
+				return nil
 			}
 			begins = false
 		case ' ':
@@ -255,8 +246,9 @@ func findMistake(line string, flow *int) (at int, found mistake, ok bool) {
 			begins = i+1 == len(line) || line[i+1] == ' '
 		default:
 			if begins {
-				if m, ok := mistakeOf(line[i:], *flow > 0); ok {
-					return i, m, true
+				if m := mistakeOf(line[i:], *flow > 0); m != nil {
+					m.at = i
+					return m
 				}
 				if quoted := quotedText.FindString(line[i:]); quoted != "" {
 					i += len(quoted) - 1
@@ -272,44 +264,44 @@ func findMistake(line string, flow *int) (at int, found mistake, ok bool) {
 			begins = *flow > 0 && (c == '[' || c == '{' || c == ',')
 		}
 	}
-	return 0, mistake{}, false
+	return nil
 }
 
-// findBadByte returns the first character of a line that YAML allows nowhere.
-func findBadByte(line string) (at int, found mistake, ok bool) {
+// findBadByte returns the first character of a line that YAML allows nowhere, or nil.
+func findBadByte(line string) *mistake {
 	for i, c := range line {
 		_, size := utf8.DecodeRuneInString(line[i:])
 		switch {
 		case c == utf8.RuneError && size == 1:
-			return i, mistake{problem: "not valid UTF-8", cure: "save the file as UTF-8", length: 1}, true
+			return &mistake{i, line[i : i+1], "not valid UTF-8", "save the file as UTF-8"}
 		case c < 0x20 && c != '\t' || c >= 0x7f && c < 0xa0 && c != 0x85:
-			return i, mistake{
-				problem: "a control character, which YAML does not allow",
-				cure:    `remove it, or write it as an escape (such as "\n") in double quotes`, length: size,
-			}, true
+			return &mistake{i, line[i : i+size], "a control character, which YAML does not allow", `remove it, or write it as an escape (such as "\n") in double quotes`}
 		}
 	}
-	return 0, mistake{}, false
+	return nil
 }
 
-// mistakeOf looks at the start of a value.
-func mistakeOf(value string, flow bool) (mistake, bool) {
-	m := mistake{length: valueEnd(value, flow), quote: true, cure: "put it in double quotes"}
+// mistakeOf returns the mistake at the start of a value, or nil.
+func mistakeOf(value string, flow bool) *mistake {
+	problem, cure := "", "put it in double quotes"
 	switch c := value[0]; {
 	case (c == '"' || c == '\'') && !quotedText.MatchString(value):
-		m.problem, m.cure, m.quote, m.length = "the quote is not closed", "add the closing quote", false, len(value)
+		return &mistake{text: value, problem: "the quote is not closed", cure: "add the closing quote"}
 	case (c == '{' || c == '$') && unquotedTemplate.MatchString(value):
-		m.problem, m.cure = "an unquoted template: YAML takes { for the start of a mapping", "put the template in double quotes"
+		problem, cure = "an unquoted template: YAML takes { for the start of a mapping", "put the template in double quotes"
 	case strings.TrimLeft(value, curlyQuotes) != value:
-		m.problem, m.cure = "curly quotes, which YAML takes for text", "write straight quotes"
+		problem, cure = "curly quotes, which YAML takes for text", "write straight quotes"
 	case flow && templateInList.MatchString(value):
-		m.problem = "an unquoted template in brackets: YAML takes { for the start of a mapping"
+		problem = "an unquoted template in brackets: YAML takes { for the start of a mapping"
 	case c == '*':
-		m.problem = "an unquoted text that starts with *: YAML takes it for an alias"
+		problem = "an unquoted text that starts with *: YAML takes it for an alias"
 	case c == '@' || c == '`' || c == '%':
-		m.problem = "an unquoted value cannot start with " + string(c)
+		problem = "an unquoted value cannot start with " + string(c)
+	default:
+		return nil
 	}
-	return m, m.problem != ""
+	text := strings.TrimRight(value[:valueEnd(value, flow)], " \t")
+	return &mistake{text: text, problem: problem, cure: cure + ": " + strconv.Quote(strings.Trim(text, curlyQuotes))}
 }
 
 // valueEnd returns where an unquoted value ends: at a comment, and within brackets at a comma or a

@@ -126,16 +126,11 @@ func (x *expansion) questions(f *scope, s *slot, ask func(Need) error) error {
 	if err := x.spendQuestions(f, s, total); err != nil {
 		return err
 	}
-	at := make([]int, len(s.by.axes))
-	for i := range total {
-		for j := len(at) - 1; j >= 0; j-- {
-			length := len(f.slots[s.by.axes[j]].list)
-			at[j] = i % length
-			i /= length
-		}
+	c := combiner{scope: f, choice: &s.by}
+	for ok := c.toFirst(); ok; ok = c.next() {
 		by := make([]string, len(s.by.slots))
-		for j, n := range s.by.slots {
-			by[j] = f.slots[n].list[at[s.by.of(j)]]
+		for j := range by {
+			by[j] = c.value(j)
 		}
 		if err := ask(Need{Lookup: s.lookup, By: by}); err != nil {
 			return err
@@ -164,45 +159,36 @@ func (m *Map) Ranks() int { return m.ranks }
 
 func (m *Map) needs(e *entity, row Row, answers *Answers) ([]Need, error) {
 	x := expansion{limits: &m.limits, row: &row, answers: answers}
-	x.asks = &needSet{x: &x, known: map[*Lookup]map[string]struct{}{}, foreseen: map[*entity]bool{}}
+	x.asks = &needSet{x: &x, known: map[question]bool{}, foreseen: map[*entity]bool{}}
 	if err := x.eachScope(e, x.needs); err != nil {
 		return nil, err
 	}
 	return x.asks.list, nil
 }
 
-func (x *expansion) needs(f *scope) (err error) {
-	need := func(t *template) {
+func (x *expansion) needs(f *scope) error {
+	for t := range f.entity.templates() {
+		on, err := x.active(f, t)
 		if err != nil {
-			return
-		}
-		on := false
-		if on, err = x.active(f, t); err != nil || !on {
-			return
+			return err
 		}
 		for _, n := range t.slots {
-			if f.entity.lookupOf(n) == nil {
+			if !on || f.entity.lookupOf(n) == nil {
 				continue
 			}
-			if _, _, err = x.resolve(f, n); err == errPending {
-				err = nil
-			} else if err != nil {
-				return
+			if _, _, err := x.resolve(f, n); err != nil && err != errPending {
+				return err
 			}
 		}
 	}
-	f.entity.templates(need)
-	for i := range f.entity.as {
-		need(&f.entity.as[i].id)
-	}
-	return err
+	return nil
 }
 
 // A needSet collects needs and leaves out those it has.
 type needSet struct {
 	x     *expansion
 	list  []Need
-	known map[*Lookup]map[string]struct{}
+	known map[question]bool
 	// foreseen are the entities that were visited before their ids are known, and ahead is set
 	// while one is.
 	foreseen map[*entity]bool
@@ -210,19 +196,14 @@ type needSet struct {
 }
 
 func (s *needSet) addNeed(n Need) error {
-	known := s.known[n.Lookup]
-	if known == nil {
-		known = map[string]struct{}{}
-		s.known[n.Lookup] = known
-	}
-	key := n.Key()
-	if _, twice := known[key]; twice {
+	key := n.question()
+	if s.known[key] {
 		return nil
 	}
 	if len(s.list) == s.x.limits.KeysPerRow {
 		return s.x.tooManyQuestions(n.Lookup)
 	}
-	known[key] = struct{}{}
+	s.known[key] = true
 	s.list = append(s.list, n)
 	return nil
 }

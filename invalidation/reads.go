@@ -1,6 +1,7 @@
 package invalidation
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -78,7 +79,7 @@ func (r *readReader) compileRead(part readPart) compiledRead {
 		r.addFault(part.name.at, part.name.text, "a read cannot have this name", "a name has letters, digits and _, and does not start with a digit")
 	}
 	h.declare()
-	if !part.hasKey {
+	if part.has.lacks("key") {
 		r.addFault(part.name.at, part.name.text, "the read has no key", "write what readers store it under: key: \"shop:product:{product_id}\"")
 	}
 	c.key = h.compileText(part.key, "key")
@@ -126,7 +127,7 @@ func (r *readReader) isEntity(s scalar) bool {
 
 // readLifetime reads what a policy of package cache has.
 func (r *readReader) readLifetime(part readPart, l *Lifetime) {
-	if !part.hasTTL {
+	if part.has.lacks("ttl") {
 		r.addFault(part.name.at, part.name.text, "the read has no ttl", "say for how long readers keep it, such as ttl: 10m, or ttl: 5m..15m")
 	}
 	if s := part.ttl; s.given {
@@ -262,21 +263,16 @@ func (h *holeReader) variant(s scalar, segments []segment, lists []string, n int
 		n /= len(list)
 	}
 	for _, segment := range segments {
-		text := segment.text
-		if v := h.names.vars[segment.name]; v != nil {
-			text = v.value
-			if v.list != nil {
-				text = chosen[segment.name]
-			}
-		} else if segment.name != "" {
-			all = append(all, readPiece{hole: h.hole(s, segment.name)})
-			continue
+		p := readPiece{text: segment.text, hole: noHole}
+		switch v := h.names.vars[segment.name]; {
+		case v != nil && v.list != nil:
+			p.text = chosen[segment.name]
+		case v != nil:
+			p.text = v.value
+		case segment.name != "":
+			p.hole = h.hole(s, segment.name)
 		}
-		if last := len(all) - 1; last >= 0 && all[last].hole == noHole {
-			all[last].text += text
-		} else if text != "" {
-			all = append(all, readPiece{text: text, hole: noHole})
-		}
+		all = all.with(p)
 	}
 	return all
 }
@@ -525,10 +521,7 @@ func (s *ReadSection) Vars() []Var { return slices.Clone(s.vars) }
 // TypeOf returns the type of the values of a name, which is a hole, a param, or entity + "_id" for
 // the IDs of an entity. Without an entry in the section types it is TypeText.
 func (s *ReadSection) TypeOf(name string) ValueType {
-	if t, ok := s.types[name]; ok {
-		return t
-	}
-	return TypeText
+	return cmp.Or(s.types[name], TypeText)
 }
 
 // Version returns the fingerprint of the reads, which readers report: see protocol.ReadsVersion. It

@@ -3,6 +3,7 @@ package invalidation
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/unstale/unstale/protocol"
@@ -13,24 +14,24 @@ const inlineSlots = 8
 
 var errEmptyInPattern = errors.New("an empty value in a pattern would match too much")
 
-// A combiner runs through the cartesian product of the lists that a template uses in a scope whose
-// slots are resolved, the last one fastest; lists that go together run as one. It keeps no list
-// itself: what is stored behind a pointer lives on the heap, and so would the lists of every row.
+// A combiner runs through the cartesian product of the lists of a choice in a scope whose slots are
+// resolved, the last one fastest; lists that go together run as one. It keeps no list itself: what
+// is stored behind a pointer lives on the heap, and so would the lists of every row.
 type combiner struct {
-	scope    *scope
-	template *template
-	index    [inlineSlots]int
-	more     []int // the index of the axes beyond
+	scope  *scope
+	choice *choice
+	index  [inlineSlots]int
+	more   []int // the index of the axes beyond
 }
 
 // toFirst goes to the first combination, and returns false if there is none.
 func (c *combiner) toFirst() bool {
-	for _, n := range c.template.slots {
+	for _, n := range c.choice.slots {
 		if v := &c.scope.slots[n]; v.state != present || len(v.list) == 0 {
 			return false
 		}
 	}
-	if n := len(c.template.axes); n > len(c.index) {
+	if n := len(c.choice.axes); n > len(c.index) {
 		c.more = make([]int, n-len(c.index))
 	}
 	return true
@@ -38,9 +39,9 @@ func (c *combiner) toFirst() bool {
 
 // next goes to the next combination, and returns false behind the last one.
 func (c *combiner) next() bool {
-	for i := len(c.template.axes) - 1; i >= 0; i-- {
+	for i, n := range slices.Backward(c.choice.axes) {
 		at := c.at(i)
-		if *at++; *at < len(c.scope.slots[c.template.axes[i]].list) {
+		if *at++; *at < len(c.scope.slots[n].list) {
 			return true
 		}
 		*at = 0
@@ -55,8 +56,9 @@ func (c *combiner) at(n int) *int {
 	return &c.more[n-len(c.index)]
 }
 
-func (c *combiner) value(p *part) string {
-	return c.scope.slots[c.template.slots[p.slot]].list[*c.at(p.axis)]
+// value returns the value of a slot of the choice.
+func (c *combiner) value(slot int) string {
+	return c.scope.slots[c.choice.slots[slot]].list[*c.at(c.choice.axis[slot])]
 }
 
 // renderExact appends every text that a template expands to in a scope whose slots are resolved.
@@ -64,7 +66,7 @@ func renderExact(dst []string, f *scope, t *template) []string {
 	if len(t.slots) == 0 {
 		return append(dst, t.parts[0].text)
 	}
-	c := combiner{scope: f, template: t}
+	c := combiner{scope: f, choice: &t.choice}
 	var buf [256]byte
 	for ok := c.toFirst(); ok; ok = c.next() {
 		text := buf[:0]
@@ -72,7 +74,7 @@ func renderExact(dst []string, f *scope, t *template) []string {
 			if p := &t.parts[i]; p.slot == noSlot {
 				text = append(text, p.text...)
 			} else {
-				text = append(text, c.value(p)...)
+				text = append(text, c.value(p.slot)...)
 			}
 		}
 		dst = append(dst, string(text))
@@ -86,7 +88,7 @@ func renderPatterns(dst []string, f *scope, t *template, least int) ([]string, e
 	if len(t.slots) == 0 { // the compiler has measured it
 		return append(dst, t.parts[0].text), nil
 	}
-	c := combiner{scope: f, template: t}
+	c := combiner{scope: f, choice: &t.choice}
 	var buf [256]byte
 	for ok := c.toFirst(); ok; ok = c.next() {
 		text, prefix := buf[:0], t.prefixSize
@@ -96,7 +98,7 @@ func renderPatterns(dst []string, f *scope, t *template, least int) ([]string, e
 				text = append(text, p.text...)
 				continue
 			}
-			v := c.value(p)
+			v := c.value(p.slot)
 			if v == "" {
 				return nil, badParam(f.entity.slots[t.slots[p.slot]].name, errEmptyInPattern)
 			}
@@ -132,7 +134,7 @@ func IsReserved(entity string) bool { return entity == KeyEntity || entity == Pa
 var (
 	keyEntity = &entity{
 		name: KeyEntity, slots: []slot{{name: idName}},
-		keys: []template{{source: "{id}", parts: []part{{slot: 0}}, choice: choice{slots: []int{idSlot}, axes: []int{idSlot}}}},
+		keys: []template{{source: "{id}", parts: []part{{slot: 0}}, choice: choice{slots: []int{idSlot}, axes: []int{idSlot}, axis: []int{0}}}},
 	}
 	patternEntity = &entity{name: PatternEntity, slots: []slot{{name: idName}}, declared: []string{EverythingParam}}
 )

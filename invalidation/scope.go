@@ -72,13 +72,10 @@ func (x *expansion) find(f *scope, n int, v *value) error {
 	if s.together {
 		return x.findTogether(f, n)
 	}
-	for i := range x.row.Params {
-		if p := &x.row.Params[i]; p.Name == s.name {
-			v.list, v.state = p.Values, present
-			if s.lookup == nil || !s.lookup.Always {
-				return nil
-			}
-			break
+	if p, given := x.row.Params.Get(s.name); given {
+		v.list, v.state = p.Values, present
+		if s.lookup == nil || !s.lookup.Always {
+			return nil
 		}
 	}
 	if v.state == unresolved && s.fallback != nil {
@@ -130,21 +127,16 @@ func (x *expansion) countTexts(f *scope, t *template) (int, error) {
 		x.dropped++
 		return 0, nil
 	}
-	total := 1
 	for _, n := range t.slots {
-		list, _, err := x.resolve(f, n)
+		_, _, err := x.resolve(f, n)
 		if err == errPending && x.without {
 			return 0, nil // and renderers make nothing of it
 		}
 		if err != nil {
 			return 0, err
 		}
-		total = product(total, len(list), x.limits.KeysPerRow)
 	}
-	if t.axis != nil {
-		return f.combinations(&t.choice, x.limits.KeysPerRow), nil
-	}
-	return total, nil
+	return f.combinations(&t.choice, x.limits.KeysPerRow), nil
 }
 
 // combinations returns how many choices resolved slots leave, or more than the limit if they are

@@ -26,16 +26,12 @@ func sqlFaults(sql string, by, values int) (all, batch []templateError) {
 	}
 	marks := 0
 	for i, token := range tokens {
-		next := ""
-		if i+1 < len(tokens) {
-			next = strings.ToUpper(tokens[i+1])
-		}
-		switch word := strings.ToUpper(token); {
+		switch word, next := wordAt(tokens, i), wordAt(tokens, i+1); {
 		case word == "?":
 			marks++
 		case word == ";":
 			fail("a lookup must be one statement without a semicolon", "remove the semicolon and what follows it")
-		case word[0] == '@' && !strings.HasPrefix(word, "@@") && (i == 0 || !strings.EqualFold(tokens[i-1], "INTO")):
+		case word[0] == '@' && !strings.HasPrefix(word, "@@") && wordAt(tokens, i-1) != "INTO":
 			fail("a lookup must not use the user variable "+token+", which keeps its value from one ID to the next", "use ROW_NUMBER() or another window with PARTITION BY")
 		case word == "INTO":
 			fail("a lookup must not write", "remove INTO and what belongs to it")
@@ -111,7 +107,7 @@ func namesInSQL(sql string) (names []string) {
 				add(match[1])
 			}
 		case '{':
-			if i+2 < len(tokens) && tokens[i+2] == "}" {
+			if wordAt(tokens, i+2) == "}" {
 				add(tokens[i+1])
 			}
 		}
@@ -190,19 +186,20 @@ func (r *batchReader) addFault(text, problem, cure string) {
 	}
 }
 
-func (r *batchReader) word(i int) string {
-	if i < 0 || i >= len(r.tokens) {
+// wordAt returns a token in upper case, or "" where there is none.
+func wordAt(tokens []string, i int) string {
+	if i < 0 || i >= len(tokens) {
 		return ""
 	}
-	return strings.ToUpper(r.tokens[i])
+	return strings.ToUpper(tokens[i])
 }
 
 func (r *batchReader) readWord(i int) {
 	top := &r.scopes[len(r.scopes)-1]
-	switch word, next := r.word(i), r.word(i+1); {
+	switch word, next := wordAt(r.tokens, i), wordAt(r.tokens, i+1); {
 	case word == "(":
 		inner := sqlScope{block: top.block}
-		if name := r.word(i - 1); top.block != nil && slices.Contains(aggregates, name) && r.word(i-2) != "." {
+		if name := wordAt(r.tokens, i-1); top.block != nil && slices.Contains(aggregates, name) && wordAt(r.tokens, i-2) != "." {
 			inner.aggregate = name
 		}
 		r.scopes = append(r.scopes, inner)
@@ -215,7 +212,7 @@ func (r *batchReader) readWord(i int) {
 				s.block.asked = true
 			}
 		}
-	case r.word(i-1) == ".": // a column may have any name
+	case wordAt(r.tokens, i-1) == ".": // a column may have any name
 	case word == "SELECT":
 		// If the ? is in the WITH before a SELECT, it decides which rows that reads.
 		top.block, top.own = &sqlBlock{asked: top.asked && !top.own}, true
@@ -274,7 +271,7 @@ func togetherFault(tokens []string, by int) string {
 		if name := expressionReadTwice(tokens, i); name != "" {
 			return name + " is read more than once"
 		}
-		if !strings.EqualFold(tokens[i], "SELECT") || i > 0 && tokens[i-1] == "." {
+		if wordAt(tokens, i) != "SELECT" || wordAt(tokens, i-1) == "." {
 			continue
 		}
 		s := readSelect(tokens, i)
@@ -309,11 +306,11 @@ func expressionReadTwice(tokens []string, at int) string {
 		return ""
 	}
 	as := at + 1
-	if as < len(tokens) && tokens[as] == "(" { // a list of columns
+	if wordAt(tokens, as) == "(" { // a list of columns
 		_, as = items(tokens, as+1)
 		as++
 	}
-	if at == 0 || as+1 >= len(tokens) || !strings.EqualFold(tokens[as], "AS") || tokens[as+1] != "(" {
+	if at == 0 || wordAt(tokens, as) != "AS" || wordAt(tokens, as+1) != "(" {
 		return ""
 	}
 	_, end := items(tokens, as+2)
@@ -322,7 +319,7 @@ func expressionReadTwice(tokens []string, at int) string {
 	}
 	reads := 0
 	for i := end; i < len(tokens); i++ {
-		if plainName(tokens[i]) == plainName(tokens[at]) && tokens[i-1] != "." && (i+1 == len(tokens) || tokens[i+1] != ".") {
+		if plainName(tokens[i]) == plainName(tokens[at]) && tokens[i-1] != "." && wordAt(tokens, i+1) != "." {
 			reads++
 		}
 	}
@@ -357,18 +354,18 @@ func readSelect(tokens []string, at int) selectPart {
 			depth--
 		case word == "?":
 			s.asked = true
-			if i >= 3 && depth == 1 && tokens[i-1] == "(" && strings.EqualFold(tokens[i-2], "IN") {
+			if i >= 3 && depth == 1 && tokens[i-1] == "(" && wordAt(tokens, i-2) == "IN" {
 				s.compared = before(tokens, i-2)
 			}
 		case tokens[i-1] == ".":
 		case depth == 0 && (word == "UNION" || word == "EXCEPT" || word == "INTERSECT"):
 			return s
-		case depth == 0 && word == "GROUP" && i+1 < len(tokens) && strings.EqualFold(tokens[i+1], "BY"):
+		case depth == 0 && word == "GROUP" && wordAt(tokens, i+1) == "BY":
 			s.groups, _ = items(tokens, i+2, "HAVING", "ORDER", "LIMIT", "WINDOW", "WITH", "FOR", "UNION", "EXCEPT", "INTERSECT")
 			s.grouped = true
 		case word == "ROLLUP": // its rows are sums of several groups
 			s.grouped, s.groups = true, nil
-		case word == "OVER" && i+1 < len(tokens), depth == 0 && word == "AS" && i+1 < len(tokens) && tokens[i+1] == "(" && slices.ContainsFunc(tokens[at:i], isWindow):
+		case word == "OVER" && i+1 < len(tokens), depth == 0 && word == "AS" && wordAt(tokens, i+1) == "(" && slices.ContainsFunc(tokens[at:i], isWindow):
 			s.windows = append(s.windows, partition(tokens, i+1))
 		}
 	}
@@ -383,7 +380,7 @@ func partition(tokens []string, at int) [][]string {
 	if tokens[at] != "(" {
 		return [][]string{{"*"}}
 	}
-	if at+2 < len(tokens) && strings.EqualFold(tokens[at+1], "PARTITION") {
+	if at+2 < len(tokens) && wordAt(tokens, at+1) == "PARTITION" {
 		list, _ := items(tokens, at+3, "ORDER", "ROWS", "RANGE", "GROUPS")
 		return list
 	}

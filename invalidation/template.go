@@ -28,11 +28,10 @@ type template struct {
 	reads []string
 }
 
-// A part is literal text or, if slot is not negative, the value of slots[slot], which is chosen
-// with axes[axis].
+// A part is literal text or, if slot is not negative, the value of slots[slot].
 type part struct {
-	text       string
-	slot, axis int
+	text string
+	slot int
 }
 
 const noSlot = -1
@@ -47,7 +46,6 @@ type binding struct {
 // escaped: only what the template itself says is special.
 func newTemplate(source string, segments []segment, bound map[string]binding, pattern bool) template {
 	t := template{source: source}
-	var prefix prefixMeter
 	for _, s := range segments {
 		text, slot := s.text, noSlot
 		if s.name != "" {
@@ -59,17 +57,24 @@ func newTemplate(source string, segments []segment, bound map[string]binding, pa
 		}
 		if slot == noSlot {
 			t.addLiteral(text)
-			prefix.literal(text)
 		} else {
 			t.addSlot(slot)
-			prefix.slot(len(t.parts))
 		}
 	}
-	t.wild, t.prefixSize, t.prefixParts = prefix.wild, prefix.size, prefix.parts
 	return t
 }
 
 func (t *template) addLiteral(text string) {
+	for i := 0; i < len(text) && !t.wild; i++ {
+		switch text[i] {
+		case '*', '?':
+			t.wild = true
+			continue
+		case '\\':
+			i++
+		}
+		t.prefixSize++
+	}
 	if n := len(t.parts); n > 0 && t.parts[n-1].slot == noSlot {
 		t.parts[n-1].text += text
 		return
@@ -78,63 +83,35 @@ func (t *template) addLiteral(text string) {
 }
 
 func (t *template) addSlot(slot int) {
-	for i, known := range t.slots {
-		if known == slot {
-			t.parts = append(t.parts, part{slot: i})
-			return
-		}
+	at := slices.Index(t.slots, slot)
+	if at < 0 {
+		at = len(t.slots)
+		t.slots = append(t.slots, slot)
 	}
-	t.parts = append(t.parts, part{slot: len(t.slots)})
-	t.slots = append(t.slots, slot)
-}
-
-// join finds which of its slots go together, when all are known.
-func (t *template) join(slots []slot) {
-	t.choice.join(slots)
-	for i := range t.parts {
-		if p := &t.parts[i]; p.slot != noSlot {
-			p.axis = t.of(p.slot)
-		}
+	t.parts = append(t.parts, part{slot: at})
+	if !t.wild {
+		t.prefixParts = len(t.parts)
 	}
 }
 
 // shape returns the template with every slot alike: two templates of one shape can name the same
 // key.
 func (t *template) shape() string {
+	return t.withSlots("\x00", func(literal string) string { return literal })
+}
+
+// withSlots returns a text with slot in the place of each slot, between what written returns for
+// the literal text.
+func (t *template) withSlots(slot string, written func(literal string) string) string {
 	var b strings.Builder
 	for _, p := range t.parts {
 		if p.slot == noSlot {
-			b.WriteString(p.text)
+			b.WriteString(written(p.text))
 		} else {
-			b.WriteByte(0)
+			b.WriteString(slot)
 		}
 	}
 	return b.String()
-}
-
-// A prefixMeter measures the literal prefix of a pattern.
-type prefixMeter struct {
-	size, parts int
-	wild        bool
-}
-
-func (m *prefixMeter) literal(text string) {
-	for i := 0; i < len(text) && !m.wild; i++ {
-		switch text[i] {
-		case '*', '?':
-			m.wild = true
-			return
-		case '\\':
-			i++
-		}
-		m.size++
-	}
-}
-
-func (m *prefixMeter) slot(parts int) {
-	if !m.wild {
-		m.parts = parts
-	}
 }
 
 // A templateReader compiles the templates of an entity.
@@ -330,21 +307,28 @@ func (r *templateReader) checkSize(w writtenTemplate) {
 	if w.list != "patterns" {
 		return
 	}
-	longest := w.template.prefixSize
-	for _, p := range w.template.parts[:w.template.prefixParts] {
-		if p.slot == noSlot {
-			continue
-		}
-		each := r.of.entity.slots[w.template.slots[p.slot]].each
-		if each == nil {
-			return // as long as the row's value makes it
-		}
-		longest += len(slices.MaxFunc(each, func(a, b string) int { return len(a) - len(b) }))
-	}
-	if longest < r.of.all.limits.PatternPrefix {
+	if _, longest := r.of.entity.prefixSizes(&w.template); longest < r.of.all.limits.PatternPrefix {
 		r.addFault(w.at, w.text, "at most "+strconv.Itoa(longest)+" bytes of literal text before the first wildcard, and limits.pattern_prefix is "+strconv.Itoa(r.of.all.limits.PatternPrefix),
 			"start the pattern with more literal text")
 	}
+}
+
+// prefixSizes returns how many bytes of literal text a pattern has at least and at most before its
+// first wildcard. The value of a row has one at least, and any number at most.
+func (e *entity) prefixSizes(t *template) (least, most int) {
+	least, most = t.prefixSize, t.prefixSize
+	for _, p := range t.parts[:t.prefixParts] {
+		if p.slot == noSlot {
+			continue
+		}
+		shortest, longest := 1, maxRowBytes
+		if each := e.slots[t.slots[p.slot]].each; each != nil {
+			bySize := func(a, b string) int { return len(a) - len(b) }
+			shortest, longest = len(slices.MinFunc(each, bySize)), len(slices.MaxFunc(each, bySize))
+		}
+		least, most = least+shortest, most+longest
+	}
+	return least, most
 }
 
 // A segment is a piece of a template: literal text, or a name where name is not empty.

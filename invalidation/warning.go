@@ -44,7 +44,7 @@ func (a *adviser) warn() {
 // entity, on moves and on deletes.
 func (a *adviser) captureGives(entity, param string) bool {
 	return slices.ContainsFunc(a.captures, func(c Capture) bool {
-		return c.Entity == entity && c.Update && c.Delete && slices.ContainsFunc(c.Params, func(p CaptureParam) bool { return p.Name == param })
+		return c.Entity == entity && c.Update && c.Delete && c.gives(param)
 	})
 }
 
@@ -92,7 +92,7 @@ func (a *adviser) warnList(w writtenLookup) {
 func (a *adviser) warnCaptures(param string, users []string) {
 	given, first := map[string]bool{}, map[string]capturePart{}
 	for i, one := range a.captures {
-		if slices.ContainsFunc(one.Params, func(p CaptureParam) bool { return p.Name == param }) {
+		if one.gives(param) {
 			given[one.Entity] = true
 		}
 		if _, known := first[one.Entity]; !known {
@@ -220,18 +220,7 @@ func (a *adviser) warnTemplate(e *entityCompiler, w writtenTemplate) {
 
 // warnPrefix warns about a pattern whose values of one character leave too little literal text.
 func (a *adviser) warnPrefix(e *entityCompiler, w writtenTemplate) {
-	least := w.template.prefixSize
-	for _, p := range w.template.parts[:w.template.prefixParts] {
-		if p.slot == noSlot {
-			continue
-		}
-		size := 1
-		if each := e.entity.slots[w.template.slots[p.slot]].each; each != nil {
-			size = len(slices.MinFunc(each, func(a, b string) int { return len(a) - len(b) }))
-		}
-		least += size
-	}
-	if least < a.all.limits.PatternPrefix {
+	if least, _ := e.entity.prefixSizes(&w.template); least < a.all.limits.PatternPrefix {
 		a.addFault(w.at, w.text, "with short values it has "+strconv.Itoa(least)+" bytes of literal text before its first wildcard, and limits.pattern_prefix is "+
 			strconv.Itoa(a.all.limits.PatternPrefix)+": such rows are dead-lettered", "start the pattern with more literal text")
 	}
@@ -443,7 +432,7 @@ func (o *objections) captured(name string) bool {
 		if one.Entity != o.root.name {
 			continue
 		}
-		if any = true; !slices.ContainsFunc(one.Params, func(p CaptureParam) bool { return p.Name == name }) {
+		if any = true; !one.gives(name) {
 			return false
 		}
 	}

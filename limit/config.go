@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -45,9 +46,7 @@ type Config struct {
 
 // WithDefaults returns a copy of c in which a zero Timeout is replaced by the default.
 func (c Config) WithDefaults() Config {
-	if c.Timeout == 0 {
-		c.Timeout = 100 * time.Millisecond
-	}
+	c.Timeout = cmp.Or(c.Timeout, 100*time.Millisecond)
 	return c
 }
 
@@ -58,35 +57,18 @@ const longestWindow = 366 * 24 * time.Hour
 // Validate returns an error that lists every invalid field. Call WithDefaults first.
 func (c Config) Validate() error {
 	var errs []error
-	refuse := func(field string, value any, rule string) {
-		errs = append(errs, fmt.Errorf("%s is %v: %s", field, value, rule))
+	refuse := func(broken bool, field string, value any, rule string) {
+		if broken {
+			errs = append(errs, fmt.Errorf("%s is %v: %s", field, value, rule))
+		}
 	}
-	if c.Redis == nil {
-		refuse("Redis", "nil", "give a client of the instance that keeps state")
-	} else if !endsCalls(c.Redis) {
-		refuse("Redis", "a client that does not end calls with their context", "set its ContextTimeoutEnabled, and no timeout below 0")
-	}
-	if c.Prefix == "" {
-		refuse("Prefix", "empty", `give one such as "limit:login:"`)
-	}
-	if c.Max < 1 || c.Max > 1_000_000_000 {
-		refuse("Max", c.Max, "it must be from 1 to 1,000,000,000")
-	}
-	if c.Window < time.Millisecond || c.Window > longestWindow {
-		refuse("Window", c.Window, "it must be from 1 ms to 366 days")
-	}
-	if c.WhenAway != Refuse && c.WhenAway != Allow {
-		refuse("WhenAway", int(c.WhenAway), "it must be limit.Refuse or limit.Allow")
-	}
-	if c.Timeout < time.Millisecond || c.Timeout > 10*time.Second {
-		refuse("Timeout", c.Timeout, "it must be from 1 ms to 10 s")
-	}
+	ends, known := redisclient.EndsCalls(c.Redis)
+	refuse(c.Redis == nil, "Redis", "nil", "give a client of the instance that keeps state")
+	refuse(known && !ends, "Redis", "a client that does not end calls with their context", "set its ContextTimeoutEnabled, and no timeout below 0")
+	refuse(c.Prefix == "", "Prefix", "empty", `give one such as "limit:login:"`)
+	refuse(c.Max < 1 || c.Max > 1_000_000_000, "Max", c.Max, "it must be from 1 to 1,000,000,000")
+	refuse(c.Window < time.Millisecond || c.Window > longestWindow, "Window", c.Window, "it must be from 1 ms to 366 days")
+	refuse(c.WhenAway != Refuse && c.WhenAway != Allow, "WhenAway", int(c.WhenAway), "it must be limit.Refuse or limit.Allow")
+	refuse(c.Timeout < time.Millisecond || c.Timeout > 10*time.Second, "Timeout", c.Timeout, "it must be from 1 ms to 10 s")
 	return errors.Join(errs...)
-}
-
-// endsCalls reports whether a client ends calls with their context. It returns true for unknown
-// types of clients.
-func endsCalls(client redis.UniversalClient) bool {
-	ends, known := redisclient.EndsCalls(client)
-	return ends || !known
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -64,10 +65,12 @@ func (l *Locker) Acquire(ctx context.Context, name string) (held *Held, err erro
 	}
 	q := l.queues.join(name)
 	defer l.queues.leave(name, q)
-	if err := q.toFront(ctx); err != nil {
-		return nil, gaveUp(name, err, l.queues.told(q), nil)
+	select {
+	case q.front <- struct{}{}:
+		defer func() { <-q.front }()
+	case <-ctx.Done():
+		return nil, gaveUp(name, context.Cause(ctx), q.told.Load(), nil)
 	}
-	defer func() { <-q.front }()
 	c, queued, woken := locking.Claim{Name: name, Token: locking.NewToken()}, false, false
 	defer func() {
 		if queued {
@@ -81,37 +84,38 @@ func (l *Locker) Acquire(ctx context.Context, name string) (held *Held, err erro
 		c.Waited = true
 		var err error
 		if woken, err = l.await(ctx, c, l.nextPause(locking.Answer{}, l.pause)); err != nil {
-			return nil, gaveUp(name, err, l.queues.told(q), nil)
+			return nil, gaveUp(name, err, q.told.Load(), nil)
 		}
 	}
 	var failed error // of the last attempt
 	for pause := l.pause; ; pause = min(2*pause, max(longestPause, l.pause)) {
 		if ctx.Err() != nil {
-			return nil, gaveUp(name, context.Cause(ctx), l.queues.told(q), failed)
+			return nil, gaveUp(name, context.Cause(ctx), q.told.Load(), failed)
 		}
 		held, answer, err := l.attempt(ctx, c, true)
 		queued = answer.Queued
 		woken = woken && !answer.Acquired // or else its release wakes the next one
-		var told *HeldError
+		told, others := errors.AsType[*HeldError](err)
 		switch {
 		case err == nil:
-			l.queues.tell(q, nil)
+			q.told.Store(nil)
 			return held, nil
-		case errors.As(err, &told):
-			l.queues.tell(q, told)
+		case others:
+			q.told.Store(told)
 			c.Waited, failed = true, nil
 			if woken, err = l.await(ctx, c, l.nextPause(answer, pause)); err != nil {
 				return nil, gaveUp(name, err, told, nil)
 			}
 		case ctx.Err() != nil: // in the middle of a question
-			return nil, gaveUp(name, context.Cause(ctx), l.queues.told(q), err)
+			return nil, gaveUp(name, context.Cause(ctx), q.told.Load(), err)
 		case l.config.FailFast || !passing(err):
 			return nil, err
 		default:
 			failed = err
 			l.counts.retries.Add(1)
-			if err := l.rest(ctx, pause); err != nil {
-				return nil, gaveUp(name, err, l.queues.told(q), failed)
+			rest := min(pause, longestPause) // with jitter: contenders and other processes do the same
+			if err := l.waitFor(ctx, nil, rest/2+rand.N(rest)); err != nil {
+				return nil, gaveUp(name, err, q.told.Load(), failed)
 			}
 		}
 		if !queued {
@@ -120,14 +124,12 @@ func (l *Locker) Acquire(ctx context.Context, name string) (held *Held, err erro
 	}
 }
 
-// rest waits before another attempt at a server that is unavailable, with jitter: contenders and
-// other processes do the same.
-func (l *Locker) rest(ctx context.Context, pause time.Duration) error {
-	pause = min(pause, longestPause)
-	timer := time.NewTimer(pause/2 + rand.N(pause))
-	defer timer.Stop()
+// waitFor returns after wait, or when again is closed. The error is why ctx or the Locker has ended.
+func (l *Locker) waitFor(ctx context.Context, again <-chan struct{}, wait time.Duration) error {
 	select {
-	case <-timer.C:
+	case <-again:
+		return nil
+	case <-time.After(wait):
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -166,16 +168,7 @@ func gaveUp(name string, why error, told *HeldError, failed error) error {
 // even if it returns an error.
 func (l *Locker) await(ctx context.Context, c locking.Claim, wait time.Duration) (woken bool, err error) {
 	again, done := l.service.Released(c)
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-again:
-	case <-timer.C:
-	case <-ctx.Done():
-		err = context.Cause(ctx)
-	case <-l.life.Done():
-		err = ErrClosed
-	}
+	err = l.waitFor(ctx, again, wait)
 	return done(), err
 }
 
@@ -235,8 +228,7 @@ func (l *Locker) claim(ctx context.Context, c locking.Claim, wait bool) (last lo
 // holder long gone.
 func (l *Locker) mintFor(ctx context.Context, held *Held) error {
 	done := make(chan error, 1)
-	minted := l.launch(func() { done <- l.mint.storeToken(ctx, held.claim) })
-	if !minted {
+	if !l.launch(func() { done <- l.mint.storeToken(ctx, held.claim) }) {
 		return ErrClosed
 	}
 	select {
@@ -249,8 +241,7 @@ func (l *Locker) mintFor(ctx context.Context, held *Held) error {
 		}
 		return err
 	case <-ctx.Done():
-		late := func() { <-done; _ = held.Release() }
-		if !l.launch(late) {
+		if !l.launch(func() { <-done; _ = held.Release() }) {
 			return ErrClosed
 		}
 		return context.Cause(ctx)
@@ -296,16 +287,13 @@ type queues struct {
 type queue struct {
 	front chan struct{} // has room for one, who asks
 	users int
-	last  *HeldError // what the front was told last, for those behind who give up
+	told  atomic.Pointer[HeldError] // the front last, for those behind who give up
 }
 
 // join puts the caller in the queue of a name, until leave.
 func (q *queues) join(name string) *queue {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.byName == nil {
-		q.byName = map[string]*queue{}
-	}
 	one := q.byName[name]
 	if one == nil {
 		one = &queue{front: make(chan struct{}, 1)}
@@ -323,29 +311,6 @@ func (q *queues) leave(name string, one *queue) {
 	}
 }
 
-// tell keeps what the front was told.
-func (q *queues) tell(one *queue, told *HeldError) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	one.last = told
-}
-
-func (q *queues) told(one *queue) *HeldError {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return one.last
-}
-
-// toFront waits until the caller is at the front, which it gives up with a receive.
-func (one *queue) toFront(ctx context.Context) error {
-	select {
-	case one.front <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
 // passingReplies are how the replies of Redis begin that end without a change of the account or the
 // settings.
 var passingReplies = []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "MISCONF",
@@ -354,7 +319,7 @@ var passingReplies = []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN"
 // passing reports whether another attempt may succeed without a change of the account or the
 // settings.
 func passing(err error) bool {
-	if q := (*quorumError)(nil); errors.As(err, &q) && len(q.failed) > 0 {
+	if q, ok := errors.AsType[*quorumError](err); ok && len(q.failed) > 0 {
 		return !slices.ContainsFunc(q.failed, func(one error) bool { return !passing(one) })
 	}
 	if credentials.TLSCure(err, "") != "" || errors.Is(err, ErrClosed) || errors.Is(err, ErrGuardOpen) || errors.Is(err, redis.ErrClosed) {
@@ -363,13 +328,13 @@ func passing(err error) bool {
 	if mysqlerr.Number(err) != 0 {
 		return mysqlerr.IsPassing(err)
 	}
-	if reply := redis.Error(nil); errors.As(err, &reply) {
+	if reply, ok := errors.AsType[redis.Error](err); ok {
 		return slices.ContainsFunc(passingReplies, func(begin string) bool {
 			// within a script, before Redis 7
 			return strings.HasPrefix(reply.Error(), begin) || strings.Contains(reply.Error(), ": -"+begin)
 		})
 	}
-	if network := net.Error(nil); errors.As(err, &network) {
+	if _, ok := errors.AsType[net.Error](err); ok {
 		return true
 	}
 	return slices.ContainsFunc([]error{context.DeadlineExceeded, context.Canceled, io.EOF, io.ErrUnexpectedEOF, driver.ErrBadConn,

@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -116,13 +117,9 @@ func (h *Held) cause() error { return context.Cause(h.ctx) }
 // that ends the context may not have run yet if the process was frozen.
 func (h *Held) check() error {
 	if h.ctx.Err() == nil && locking.Now() >= h.deadline() {
-		h.end(h.expired())
+		h.end(fmt.Errorf("lock %q: %w: its lease ended before it could be extended", h.claim.Name, ErrLost))
 	}
 	return h.cause()
-}
-
-func (h *Held) expired() error {
-	return fmt.Errorf("lock %q: %w: its lease ended before it could be extended", h.claim.Name, ErrLost)
 }
 
 // HeldAll is several locks of one Locker, acquired by [Locker.AcquireAll] or [Locker.DoAll]. Safe
@@ -196,11 +193,7 @@ func (a *HeldAll) Release() error {
 
 // end ends the context.
 func (a *HeldAll) end() {
-	why := a.locks.check()
-	if why == nil {
-		why = fmt.Errorf("locks %s: %w", a.locks, ErrReleased)
-	}
-	a.lose(why)
+	a.lose(cmp.Or(a.locks.check(), fmt.Errorf("locks %s: %w", a.locks, ErrReleased)))
 }
 
 // glance is how often a keeper reads the clock: timers pause while the machine is suspended.
@@ -234,13 +227,10 @@ func (h *Held) keep() {
 		if !h.lease.left.Load() {
 			wait = min(wait, next-locking.Now())
 		}
-		timer := time.NewTimer(max(wait, 0))
 		select {
 		case <-h.over:
-			timer.Stop()
 			return
 		case r := <-results:
-			timer.Stop()
 			switch {
 			case r.err == nil && !r.was:
 				h.end(fmt.Errorf("lock %q: %w: it has vanished from the backend, or is another's", h.claim.Name, ErrLost))
@@ -248,7 +238,7 @@ func (h *Held) keep() {
 				h.lease.until.Store(int64(max(h.deadline(), r.sent+config.TTL-config.Margin)))
 				next = r.sent + period
 			}
-		case <-timer.C:
+		case <-time.After(max(wait, 0)):
 		}
 		if h.check() != nil {
 			return
@@ -279,17 +269,12 @@ func (h *Held) lapse() {
 	if !errors.Is(context.Cause(h.ctx), ErrLost) {
 		return
 	}
-	timer := time.NewTimer(h.locker.config.Margin)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(h.locker.config.Margin):
 		h.locker.service.Lapsed(h.claim)
 	case <-h.locker.life.Done():
 	}
 }
-
-// leave stops extending. The lock ends with its lease, or with Release.
-func (h *Held) leave() { h.lease.left.Store(true) }
 
 // Do acquires the lock like Acquire, runs fn and releases the lock, even if fn panics. The context
 // of fn ends with ctx, and when the lock is lost. Writes that must not be lost belong into
@@ -328,11 +313,9 @@ func (l *Locker) do(ctx context.Context, held locks, end func(), fn func(section
 	over := make(chan struct{})
 	stop := context.AfterFunc(section, func() {
 		held.leave()
-		timer := time.NewTimer(l.config.Margin)
-		defer timer.Stop()
 		select {
 		case <-over:
-		case <-timer.C:
+		case <-time.After(l.config.Margin):
 			l.counts.overruns.Add(1)
 			l.config.Logger.Warn("a section continues after its context has ended: its lock is no longer extended, and others may have it",
 				"lock", strings.Join(held.names(), ", "), "error", context.Cause(section))

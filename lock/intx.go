@@ -257,19 +257,14 @@ func (all locks) during(ctx context.Context) (context.Context, context.CancelCau
 }
 
 // check returns the reason not to rely on the locks any longer: see Held.check.
-func (all locks) check() error {
-	for _, h := range all {
-		if err := h.check(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+func (all locks) check() error { return all.firstError((*Held).check) }
 
 // ready returns the errors of a section that are known without asking a server.
-func (all locks) ready() error {
+func (all locks) ready() error { return all.firstError((*Held).ready) }
+
+func (all locks) firstError(of func(*Held) error) error {
 	for _, h := range all {
-		if err := h.ready(); err != nil {
+		if err := of(h); err != nil {
 			return err
 		}
 	}
@@ -278,18 +273,18 @@ func (all locks) ready() error {
 
 // lost returns why one of them is lost, or nil.
 func (all locks) lost() error {
-	for _, h := range all {
+	return all.firstError(func(h *Held) error {
 		if why := h.cause(); errors.Is(why, ErrLost) {
 			return why
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
-// leave stops extending them.
+// leave stops extending them. They end with their leases, or with Release.
 func (all locks) leave() {
 	for _, h := range all {
-		h.leave()
+		h.lease.left.Store(true)
 	}
 }
 
@@ -308,7 +303,7 @@ func (all locks) releaseEach() (errs []error) {
 func (all locks) finish() error {
 	errs := all.releaseEach()
 	for i, err := range errs {
-		if unconfirmed := (*unconfirmedError)(nil); errors.As(err, &unconfirmed) {
+		if unconfirmed, ok := errors.AsType[*unconfirmedError](err); ok {
 			errs[i] = nil
 			config := all[0].locker.config
 			config.Logger.Warn("a lock was not released; others wait until its lease ends", "lock", unconfirmed.name, "ttl", config.TTL, "error", unconfirmed.why)

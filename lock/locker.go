@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,7 +44,7 @@ func New(config Config) (*Locker, error) {
 	if err := config.Validate(); err != nil {
 		return nil, fmt.Errorf("make locker: %w", err)
 	}
-	l := &Locker{config: config, pause: firstPause, held: map[*Held]bool{}}
+	l := &Locker{config: config, queues: queues{byName: map[string]*queue{}}, pause: firstPause, held: map[*Held]bool{}}
 	l.life, l.end = context.WithCancel(context.Background())
 	service, err := locking.Open(config.Backend.Opener(), locking.Opening{Config: locking.Config{
 		TTL: config.TTL, Margin: config.Margin, Timeout: config.Timeout, Holder: config.Holder, Logger: config.Logger,
@@ -185,12 +186,8 @@ const (
 
 // WithDefaults returns a copy with every zero replaced that has a default.
 func (c Config) WithDefaults() Config {
-	if c.TTL == 0 {
-		c.TTL = 10 * time.Second
-	}
-	if c.Margin == 0 {
-		c.Margin = c.TTL / 10
-	}
+	c.TTL = cmp.Or(c.TTL, 10*time.Second)
+	c.Margin = cmp.Or(c.Margin, c.TTL/10)
 	if c.Timeout == 0 {
 		var opener Opener
 		if c.Backend != nil {
@@ -198,9 +195,7 @@ func (c Config) WithDefaults() Config {
 		}
 		c.Timeout = locking.Timeout(opener, c.TTL)
 	}
-	if c.MintWait == 0 {
-		c.MintWait = time.Duration(wholeSeconds(c.TTL)+2) * time.Second
-	}
+	c.MintWait = cmp.Or(c.MintWait, time.Duration(wholeSeconds(c.TTL)+2)*time.Second)
 	if c.Holder == "" {
 		host, err := os.Hostname()
 		if err != nil {
@@ -208,36 +203,24 @@ func (c Config) WithDefaults() Config {
 		}
 		c.Holder = fmt.Sprintf("%s:%d", host, os.Getpid())
 	}
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
+	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return c
 }
 
 // Validate returns an error for each field at fault, joined. Apply WithDefaults first.
 func (c Config) Validate() error {
 	var errs []error
-	refuse := func(field string, value any, rule string) {
-		errs = append(errs, fmt.Errorf("%s is %v: %s", field, value, rule))
+	refuse := func(broken bool, field string, value any, rule string) {
+		if broken {
+			errs = append(errs, fmt.Errorf("%s is %v: %s", field, value, rule))
+		}
 	}
-	if c.Backend == nil {
-		refuse("Backend", "nil", "give lock.Redis{Client: ...}, lock.Redlock{Clients: ...} or, of package lock/zk, zk.Backend{Servers: ...}")
-	}
-	if c.TTL < minTTL || c.TTL > maxTTL {
-		refuse("TTL", c.TTL, "it must be from 100ms to 24h")
-	}
-	if c.Margin < 0 || c.Margin >= c.TTL/2 {
-		refuse("Margin", c.Margin, "it must be positive, and below half of TTL")
-	}
-	if c.Timeout < time.Millisecond || c.Timeout > c.TTL/3 {
-		refuse("Timeout", c.Timeout, "it must be from 1ms to a third of TTL, so that an extension can be repeated")
-	}
-	if c.MintWait < time.Second || c.MintWait%time.Second != 0 {
-		refuse("MintWait", c.MintWait, "it must be in whole seconds, and at least one")
-	}
-	if len(c.Holder) > mostHolder {
-		refuse("Holder", fmt.Sprintf("of %d bytes", len(c.Holder)), "it must have at most 255")
-	}
+	refuse(c.Backend == nil, "Backend", "nil", "give lock.Redis{Client: ...}, lock.Redlock{Clients: ...} or, of package lock/zk, zk.Backend{Servers: ...}")
+	refuse(c.TTL < minTTL || c.TTL > maxTTL, "TTL", c.TTL, "it must be from 100ms to 24h")
+	refuse(c.Margin < 0 || c.Margin >= c.TTL/2, "Margin", c.Margin, "it must be positive, and below half of TTL")
+	refuse(c.Timeout < time.Millisecond || c.Timeout > c.TTL/3, "Timeout", c.Timeout, "it must be from 1ms to a third of TTL, so that an extension can be repeated")
+	refuse(c.MintWait < time.Second || c.MintWait%time.Second != 0, "MintWait", c.MintWait, "it must be in whole seconds, and at least one")
+	refuse(len(c.Holder) > mostHolder, "Holder", fmt.Sprintf("of %d bytes", len(c.Holder)), "it must have at most 255")
 	return errors.Join(errs...)
 }
 

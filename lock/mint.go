@@ -1,12 +1,14 @@
 package lock
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -66,19 +68,15 @@ func openMint(config Config, wait time.Duration) (*sql.DB, error) {
 		dsn.Params = map[string]string{}
 	}
 	seconds := fmt.Sprint(wholeSeconds(wait))
-	for name, value := range map[string]string{
+	maps.Copy(dsn.Params, map[string]string{
 		"innodb_lock_wait_timeout": seconds, "lock_wait_timeout": seconds, "autocommit": "1", "completion_type": "0",
 		"wait_timeout": fmt.Sprint(wholeSeconds(mintIdle)),
-	} {
-		dsn.Params[name] = value
-	}
+	})
 	dsn.InterpolateParams = true // one round trip
 	dsn.MultiStatements = false
 	dsn.RejectReadOnly = true // after a failover the old primary is left
 	dsn.ReadTimeout = config.MintWait + mintGrace
-	if dsn.Timeout == 0 {
-		dsn.Timeout = config.MintWait
-	}
+	dsn.Timeout = cmp.Or(dsn.Timeout, config.MintWait)
 	connector, err := mysql.NewConnector(dsn)
 	if err != nil {
 		return nil, fmt.Errorf("MySQL: %w", err)

@@ -119,8 +119,6 @@ func (r *reach) watch(ctx, caller context.Context, cancel context.CancelCauseFun
 	over := make(chan struct{})
 	go func() {
 		ended := caller.Done()
-		timer := time.NewTimer(mintQuick)
-		defer timer.Stop()
 		for {
 			select {
 			case <-over:
@@ -129,10 +127,9 @@ func (r *reach) watch(ctx, caller context.Context, cancel context.CancelCauseFun
 				return
 			case <-ended:
 				ended = nil
-			case <-timer.C:
+			case <-time.After(mintQuick):
 			}
 			_ = r.ping(ctx) // which cancels the mint
-			timer.Reset(mintQuick)
 		}
 	}()
 	return func() {

@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -92,11 +93,6 @@ func unanswered(err error) bool {
 	return err != nil && !errors.As(err, new(redis.Error)) && !errors.Is(err, errClock) && !errors.Is(err, errShort) && !errors.Is(err, errTwin)
 }
 
-// Extend implements locking.Service.
-func (s *redisService) Extend(ctx context.Context, c locking.Claim) (bool, error) {
-	return s.extend(ctx, c)
-}
-
 // Release implements locking.Service.
 func (s *redisService) Release(ctx context.Context, c locking.Claim) (bool, error) {
 	was, _, err := s.instance.release(ctx, c, true)
@@ -151,9 +147,6 @@ type offset struct {
 func (c *clocks) learn(node string, server int64, sent, answered time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.servers == nil {
-		c.servers = map[string]offset{}
-	}
 	c.servers[node] = offset{low: server - answered.Milliseconds() - 1, high: server - sent.Milliseconds(), answered: answered}
 }
 
@@ -198,10 +191,8 @@ type instance struct {
 
 // newInstance makes an instance of a client whose pool has so many connections.
 func newInstance(client redis.UniversalClient, prefix, mark string, pool int, o locking.Opening) *instance {
-	if prefix == "" {
-		prefix = "lock:"
-	}
-	i := &instance{client: client, prefix: prefix, mark: mark, config: o.Config, ttl: o.Config.TTL.Milliseconds()}
+	i := &instance{client: client, prefix: cmp.Or(prefix, "lock:"), mark: mark, config: o.Config, ttl: o.Config.TTL.Milliseconds()}
+	i.clocks.servers = map[string]offset{}
 	i.tails = [2]any{" " + o.Config.Holder, waits + " " + o.Config.Holder}
 	i.wakes = wakes{instance: i, most: pool / 4, launch: o.Launch, pops: map[string]*pop{}}
 	return i
@@ -324,7 +315,8 @@ func taken(value string, server, left int64) locking.Answer {
 	return a
 }
 
-func (i *instance) extend(ctx context.Context, c locking.Claim) (bool, error) {
+// Extend implements that of a locking.Service.
+func (i *instance) Extend(ctx context.Context, c locking.Claim) (bool, error) {
 	return extendScript.Run(ctx, i.client, []string{i.key(c.Name)}, i.valuePrefix(c), i.ttl).Bool()
 }
 

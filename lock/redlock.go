@@ -44,6 +44,7 @@ const releaseTries = 3
 // soon as a quorum gives it. Later replies are awaited for at most Timeout.
 type redlockService struct {
 	instances []*instance
+	all       []int // the indices of instances
 	config    locking.Config
 	life      context.Context // ends with Close
 	launch    func(func()) bool
@@ -71,7 +72,7 @@ func (r Redlock) open(o locking.Opening) (locking.Service, error) {
 		return nil, fmt.Errorf("the Margin is %v: Redlock needs %v at least, a hundredth of TTL and 2ms, for clocks that run at different rates", o.Config.Margin, least)
 	}
 	s := &redlockService{config: o.Config, life: o.Life, launch: o.Launch, silent: make([]bool, len(r.Clients)),
-		asked: map[locking.Token]*asked{}, freed: map[locking.Token]bool{}}
+		asked: map[locking.Token]*asked{}, freed: map[locking.Token]bool{}, yields: yields{until: map[string]time.Duration{}}}
 	addrs := map[string]int{}
 	for n, client := range r.Clients {
 		field := fmt.Sprintf("Redlock.Clients[%d]", n)
@@ -88,6 +89,7 @@ func (r Redlock) open(o locking.Opening) (locking.Service, error) {
 		}
 		addrs[addr] = n
 		s.instances = append(s.instances, newInstance(client, r.Prefix, fmt.Sprintf("-%d", n), pool, o))
+		s.all = append(s.all, n)
 	}
 	return s, nil
 }
@@ -102,7 +104,7 @@ func drift(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecon
 func (s *redlockService) Acquire(ctx context.Context, c locking.Claim, wait bool) (locking.Answer, error) {
 	asked := s.asking(c.Token)
 	got := s.poll(ctx, poll{
-		where: everywhere(s.instances),
+		where: s.all,
 		question: func(ctx context.Context, n int) reply {
 			told, err := s.instances[n].acquire(ctx, c, wait)
 			if t, mine := s.wasFreed(told); mine {
@@ -152,9 +154,9 @@ func (s *redlockService) giveBack(ctx context.Context, c locking.Claim, got *cou
 // Extend implements locking.Service.
 func (s *redlockService) Extend(ctx context.Context, c locking.Claim) (bool, error) {
 	return s.poll(ctx, poll{
-		where: everywhere(s.instances),
+		where: s.all,
 		question: func(ctx context.Context, n int) reply {
-			was, err := s.instances[n].extend(ctx, c)
+			was, err := s.instances[n].Extend(ctx, c)
 			return s.reply(n, was, locking.Answer{}, err)
 		},
 	}).verdict()
@@ -198,13 +200,9 @@ func (y *yields) updateTurn(name string, first bool) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	maps.DeleteFunc(y.until, func(other string, end time.Duration) bool { return end < now || other == name })
-	if !first {
-		return
+	if first {
+		y.until[name] = now + firstPause
 	}
-	if y.until == nil {
-		y.until = map[string]time.Duration{}
-	}
-	y.until[name] = now + firstPause
 }
 
 func (y *yields) last(name string) bool {
@@ -225,7 +223,7 @@ func (s *redlockService) freeing(c locking.Claim) poll {
 		return r
 	}
 	return poll{
-		where: everywhere(s.instances),
+		where: s.all,
 		question: func(ctx context.Context, n int) reply {
 			if asked != nil {
 				<-asked.ended[n]
@@ -289,27 +287,12 @@ func (s *redlockService) order(name string) []int {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(name)) // it never fails
 	first := int(h.Sum32() % uint32(len(s.instances)))
-	order := append(everywhere(s.instances)[first:], everywhere(s.instances)[:first]...)
+	order := slices.Concat(s.all[first:], s.all[:first])
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	slices.SortStableFunc(order, func(a, b int) int {
-		switch {
-		case s.silent[a] == s.silent[b]:
-			return 0
-		case s.silent[a]:
-			return 1
-		}
-		return -1
-	})
-	return order
-}
-
-func everywhere(instances []*instance) []int {
-	all := make([]int, len(instances))
-	for n := range all {
-		all[n] = n
-	}
-	return all
+	silent := func(n int) bool { return s.silent[n] }
+	answers := func(n int) bool { return !s.silent[n] }
+	return append(slices.DeleteFunc(slices.Clone(order), silent), slices.DeleteFunc(order, answers)...)
 }
 
 // errTwin means that two clients lead to one server.
@@ -463,7 +446,9 @@ func (s *redlockService) poll(ctx context.Context, p poll) *count {
 			limited, cancel := s.limit(ctx)
 			defer cancel()
 			r := p.question(limited, n)
-			s.markSilent(r)
+			s.mu.Lock()
+			s.silent[n] = r.err != nil && !errors.Is(r.err, errTwin)
+			s.mu.Unlock()
 			replies <- r
 			if p.after != nil {
 				p.after(r)
@@ -512,13 +497,6 @@ func (s *redlockService) beside(f func()) {
 	if !s.launch(f) {
 		f()
 	}
-}
-
-// markSilent remembers whether an instance answers.
-func (s *redlockService) markSilent(r reply) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.silent[r.from] = r.err != nil && !errors.Is(r.err, errTwin)
 }
 
 func (c *count) tally(r reply) {

@@ -1,6 +1,7 @@
 package migrations
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"embed"
@@ -248,24 +249,20 @@ func hasRows(ctx context.Context, db *sql.DB, table string) (found bool, err err
 
 // whatToDo returns the fix for a table that has rows. Workers empty some of the tables only.
 func whatToDo(table string) string {
-	const orForce = ", or use --force"
-	switch table {
-	case "cache_outbox", "cache_outbox_delayed", "cache_outbox_sweeps":
-		return "let a worker empty it first" + orForce
-	case "cache_outbox_dead":
-		return "retry or discard its rows by `unstale dead` first" + orForce
-	case "cache_outbox_control":
-		return "end the pause by `unstale resume` first" + orForce
-	case "cache_outbox_audit":
-		return "no worker empties the record of what operators did: copy it if you need it, and use --force"
-	case "cache_outbox_locks":
-		return "applications hold locks by it: stop them, and use --force"
-	case "cache_outbox_stale":
-		return "it has the stale entries that spot checks found: use --force if you do not need them"
-	case "cache_outbox_shadow":
-		return "it has the differences that shadow reads found: use --force if you do not need them"
-	case "cache_outbox_minutes":
-		return "it has the figures of 30 days that `unstale status` shows: use --force if you do not need them"
-	}
-	return "workers keep it for `unstale history` and `unstale replay`: use --force if you need neither"
+	return cmp.Or(whatToDoFirst[table], "workers keep it for `unstale history` and `unstale replay`: use --force if you need neither")
+}
+
+const letItEmpty = "let a worker empty it first, or use --force"
+
+var whatToDoFirst = map[string]string{
+	"cache_outbox":         letItEmpty,
+	"cache_outbox_delayed": letItEmpty,
+	"cache_outbox_sweeps":  letItEmpty,
+	"cache_outbox_dead":    "retry or discard its rows by `unstale dead` first, or use --force",
+	"cache_outbox_control": "end the pause by `unstale resume` first, or use --force",
+	"cache_outbox_audit":   "no worker empties the record of what operators did: copy it if you need it, and use --force",
+	"cache_outbox_locks":   "applications hold locks by it: stop them, and use --force",
+	"cache_outbox_stale":   "it has the stale entries that spot checks found: use --force if you do not need them",
+	"cache_outbox_shadow":  "it has the differences that shadow reads found: use --force if you do not need them",
+	"cache_outbox_minutes": "it has the figures of 30 days that `unstale status` shows: use --force if you do not need them",
 }

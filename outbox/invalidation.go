@@ -6,10 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"reflect"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 	"time"
@@ -135,7 +135,7 @@ func checkRequired(text string, required []string) *FieldError {
 	}
 	given, _ := params.Parse([]byte(text)) // checked before
 	for _, name := range required {
-		if !slices.ContainsFunc(given, func(p params.Param) bool { return p.Name == name }) {
+		if _, ok := given.Get(name); !ok {
 			return &FieldError{Field: "params." + clip(name), Problem: "is missing; the map requires it"}
 		}
 	}
@@ -173,13 +173,8 @@ func (inv Invalidation) paramsText() (string, *FieldError) {
 	if len(inv.Params) == 0 {
 		return "", nil
 	}
-	names := make([]string, 0, len(inv.Params))
-	for name := range inv.Params {
-		names = append(names, name)
-	}
-	sort.Strings(names)
 	var b strings.Builder
-	for i, name := range names {
+	for i, name := range slices.Sorted(maps.Keys(inv.Params)) {
 		b.WriteByte("{,"[min(i, 1)])
 		if err := appendName(&b, name); err != nil {
 			return "", err
@@ -291,9 +286,6 @@ func isNumber(s string) bool {
 // quote writes s, which is valid UTF-8, as a JSON string. encoding/json also escapes <, > and &,
 // which changes the text of the row but not its value.
 func quote(s string) string {
-	out, err := json.Marshal(s)
-	if err != nil {
-		return strconv.Quote(s) // unreachable: a valid string always marshals
-	}
+	out, _ := json.Marshal(s) // text: it cannot fail
 	return string(out)
 }

@@ -77,37 +77,6 @@ func (r run) condition(column string) string {
 	return column + " IN (" + strings.Join(list, ",") + ")"
 }
 
-// An answer is the state of a token on the server.
-type answer struct {
-	now    int64 // seconds since 1970
-	source string
-	waits  bool
-	dead   string // the reason of one
-}
-
-// querySettled asks the server, which must be a primary.
-func querySettled(ctx context.Context, db Pool, t Token) (a answer, err error) {
-	var readOnly, innodbReadOnly, isolation string
-	var autocommit, hot, delayed, sweeps bool
-	var outboxes int
-	err = db.QueryRowContext(ctx, t.settledQuery()).
-		Scan(&readOnly, &innodbReadOnly, &autocommit, &isolation, &a.now, &a.source, &outboxes, &hot, &delayed, &sweeps, &a.dead)
-	switch {
-	case err != nil:
-		return a, err
-	case !isOff(readOnly) || !isOff(innodbReadOnly):
-		return a, ErrReadOnly
-	case outboxes > 1:
-		return a, severalOutboxes(outboxes)
-	case !autocommit:
-		return a, errors.New("the session has autocommit off, so it reads an old snapshot; leave it on")
-	case strings.HasPrefix(isolation, "READ-UNCOMMITTED"):
-		return a, errors.New("the session reads what is not committed; use READ COMMITTED or REPEATABLE READ")
-	}
-	a.waits = hot || delayed || sweeps
-	return a, nil
-}
-
 // isOff reports whether a variable is off. Newer servers have more values than on and off.
 func isOff(variable string) bool { return variable == "0" || strings.EqualFold(variable, "OFF") }
 
@@ -143,25 +112,40 @@ type verdict struct {
 	err     error // why it will not be settled
 }
 
-// judge queries the state of a token. An error means that the state is unknown.
+// judge queries the state of a token on a server, which must be a primary. An error means that the
+// state is unknown.
 func judge(ctx context.Context, db Pool, token Token) (v verdict, err error) {
 	if token.IsZero() {
 		return verdict{settled: true}, nil
 	}
-	a, err := querySettled(ctx, db, token)
-	if err != nil {
-		return v, err
-	}
-	v.age = time.Duration(max(a.now-token.made, 0)) * time.Second
+	var readOnly, innodbReadOnly, isolation, source, dead string
+	var autocommit, hot, delayed, sweeps bool
+	var now int64 // seconds since 1970
+	var outboxes int
+	err = db.QueryRowContext(ctx, token.settledQuery()).
+		Scan(&readOnly, &innodbReadOnly, &autocommit, &isolation, &now, &source, &outboxes, &hot, &delayed, &sweeps, &dead)
 	switch {
-	case a.source != token.source:
+	case err != nil:
+		return v, err
+	case !isOff(readOnly) || !isOff(innodbReadOnly):
+		return v, ErrReadOnly
+	case outboxes > 1:
+		return v, severalOutboxes(outboxes)
+	case !autocommit:
+		return v, errors.New("the session has autocommit off, so it reads an old snapshot; leave it on")
+	case strings.HasPrefix(isolation, "READ-UNCOMMITTED"):
+		return v, errors.New("the session reads what is not committed; use READ COMMITTED or REPEATABLE READ")
+	}
+	v.age = time.Duration(max(now-token.made, 0)) * time.Second
+	switch {
+	case source != token.source:
 		v.err = ErrOtherOutbox
 	case token.many:
 		v.err = ErrTooManyRows
-	case a.dead != "":
-		v.err = fmt.Errorf("%w: %s", ErrDead, a.dead)
+	case dead != "":
+		v.err = fmt.Errorf("%w: %s", ErrDead, dead)
 	default:
-		v.settled = !a.waits
+		v.settled = !hot && !delayed && !sweeps
 	}
 	return v, nil
 }

@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -60,10 +61,7 @@ func ParseAlive(text string) (Alive, error) {
 // shorter and a worker wrote it as its own within the last AliveLife. Workers of one source whose
 // maps differ then agree on the shortest lease.
 func (a Alive) WithShorterLease(before Alive) Alive {
-	written := before.Time
-	if before.LeaseTime != 0 {
-		written = before.LeaseTime
-	}
+	written := cmp.Or(before.LeaseTime, before.Time)
 	if before.Lease > 0 && before.Lease < a.Lease && written <= a.Time && a.Time-written < AliveLife {
 		a.Lease, a.LeaseTime = before.Lease, written
 	}

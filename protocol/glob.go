@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"errors"
+	"slices"
 	"strings"
 )
 
@@ -57,11 +58,8 @@ func CompileGlob(pattern string) (Glob, error) {
 	var wild []bool
 	flush := func() {
 		r := run{text: string(text)}
-		for _, w := range wild {
-			if w {
-				r.any = append([]bool(nil), wild...)
-				break
-			}
+		if slices.Contains(wild, true) {
+			r.any = slices.Clone(wild)
 		}
 		g.runs = append(g.runs, r)
 		text, wild = text[:0], wild[:0]
@@ -185,10 +183,8 @@ func (g Glob) Prefix() string {
 		return ""
 	}
 	first := g.runs[0]
-	for i, w := range first.any {
-		if w {
-			return first.text[:i]
-		}
+	if i := slices.Index(first.any, true); i >= 0 {
+		return first.text[:i]
 	}
 	return first.text
 }

@@ -64,9 +64,8 @@ type Message struct {
 func (m Message) Append(dst []byte, f Format) []byte {
 	if f == FormatArray {
 		dst = append(dst, '[')
-		n := 0
-		dst = appendStrings(dst, &n, m.Keys, appendJSON)
-		dst = appendStrings(dst, &n, m.Patterns, appendPlainPattern)
+		dst = appendStrings(dst, m.Keys, appendJSON)
+		dst = appendStrings(dst, m.Patterns, appendPlainPattern)
 		return append(dst, ']')
 	}
 	dst = append(dst, `{"v":1,"epoch":`...)
@@ -76,11 +75,9 @@ func (m Message) Append(dst []byte, f Format) []byte {
 	dst = append(dst, `,"at":"`...)
 	dst = m.At.UTC().AppendFormat(dst, timeLayout)
 	dst = append(dst, `","keys":[`...)
-	n := 0
-	dst = appendStrings(dst, &n, m.Keys, appendJSON)
+	dst = appendStrings(dst, m.Keys, appendJSON)
 	dst = append(dst, `],"patterns":[`...)
-	n = 0
-	dst = appendStrings(dst, &n, m.Patterns, appendJSON)
+	dst = appendStrings(dst, m.Patterns, appendJSON)
 	dst = append(dst, ']')
 	if m.Unlinked > 0 {
 		dst = strconv.AppendUint(append(dst, `,"u":`...), m.Unlinked, 10)
@@ -95,13 +92,12 @@ func (m Message) Append(dst []byte, f Format) []byte {
 	return append(dst, '}')
 }
 
-// appendStrings appends list without brackets; n counts the entries before it.
-func appendStrings(dst []byte, n *int, list []string, appendOne func([]byte, string) []byte) []byte {
+// appendStrings appends the entries of a list behind its opening bracket or behind other entries.
+func appendStrings(dst []byte, list []string, appendOne func([]byte, string) []byte) []byte {
 	for _, s := range list {
-		if *n > 0 {
+		if dst[len(dst)-1] != '[' {
 			dst = append(dst, ',')
 		}
-		*n++
 		dst = appendOne(dst, s)
 	}
 	return dst

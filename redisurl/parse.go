@@ -1,6 +1,7 @@
 package redisurl
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -291,19 +292,13 @@ const (
 func Recommended(o *redis.UniversalOptions) *redis.UniversalOptions {
 	r := *o
 	for _, timeout := range []*time.Duration{&r.DialTimeout, &r.ReadTimeout, &r.WriteTimeout, &r.PoolTimeout} {
-		if *timeout == 0 {
-			*timeout = recommendedTimeout
-		}
+		*timeout = cmp.Or(*timeout, recommendedTimeout)
 	}
-	if r.PoolSize == 0 {
-		r.PoolSize = recommendedPool
+	r.PoolSize = cmp.Or(r.PoolSize, recommendedPool)
+	if kindOf(&r) != cluster {
+		r.MaxRetries = cmp.Or(r.MaxRetries, recommendedRetries)
 	}
-	if r.MaxRetries == 0 && kindOf(&r) != cluster {
-		r.MaxRetries = recommendedRetries
-	}
-	if r.DialerRetries == 0 {
-		r.DialerRetries = 1
-	}
+	r.DialerRetries = cmp.Or(r.DialerRetries, 1)
 	if r.MaintNotificationsConfig == nil {
 		r.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	}

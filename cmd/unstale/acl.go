@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -65,7 +66,6 @@ Exit codes:
 	flags.BoolVar(&a.options.Shadow, "shadow", false, "for worker and reader: permit reports of shadow reads")
 	flags.BoolVar(&a.options.Cluster, "cluster", false, "for Redis Cluster")
 	flags.BoolVar(&a.json, "json", false, "print one JSON object")
-	showEnv(flags, "user", "prefix", "report", "popular", "shadow", "cluster", "json")
 	return cmd
 }
 
@@ -74,10 +74,7 @@ func (a *aclCommand) printRules(p process, name string) (err error) {
 	if !slices.Contains(doctor.ACLRoles, role) {
 		return usageError{fmt.Errorf("there is no role %q; %s", name, near.DidYouMean(name, roleNames(), "the roles are "+strings.Join(roleNames(), ", ")))}
 	}
-	user := a.user
-	if user == "" {
-		user = "unstale_" + name
-	}
+	user := cmp.Or(a.user, "unstale_"+name)
 	if strings.ContainsFunc(user, func(r rune) bool { return r <= ' ' || r > '~' || r == '\'' || r == '"' }) {
 		return usageError{fmt.Errorf("--user %q: must be ASCII without spaces and quotes", user)}
 	}
@@ -95,9 +92,7 @@ func (a *aclCommand) printRules(p process, name string) (err error) {
 			return usageError{errors.New("--prefix is missing; for example, --prefix shop:limit: covers all limits whose prefix begins with that")}
 		}
 	case doctor.Locker:
-		if o.Prefix == "" {
-			o.Prefix = "lock:"
-		}
+		o.Prefix = cmp.Or(o.Prefix, "lock:")
 		if strings.ContainsAny(o.Prefix, "{}") {
 			return usageError{fmt.Errorf("--prefix %q: must not have braces", o.Prefix)}
 		}

@@ -15,10 +15,6 @@ import (
 	"github.com/unstale/unstale/internal/store"
 )
 
-func newAudit(p process) *cobra.Command {
-	return group("audit", "List operators' actions", newAuditList(p))
-}
-
 func newAuditList(p process) *cobra.Command {
 	var (
 		l     listing
@@ -51,7 +47,7 @@ user and host that the command sent.`,
 	flags := cmd.Flags()
 	flags.StringVar(&query.Action, "action", "", "only this action, such as 'dead discard'; 'dead retry' includes corrections, 'dead retry --set'")
 	flags.DurationVar(&query.Since, "since", 0, "only what was done within this time")
-	l.addListFlags(flags, "action", "since")
+	l.addListFlags(flags)
 	return cmd
 }
 

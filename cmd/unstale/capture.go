@@ -128,7 +128,6 @@ apply" lacks the privileges. The command reads the columns of the tables and cha
 		},
 	}
 	f.addCaptureFlags(cmd)
-	showEnv(cmd.Flags(), "json")
 	return cmd
 }
 
@@ -157,7 +156,6 @@ every write to their tables would fail.`,
 	}
 	f.addCaptureFlags(cmd)
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "print the changes without making them")
-	showEnv(cmd.Flags(), "json", "dry-run")
 	return cmd
 }
 
@@ -242,7 +240,6 @@ possible: let cron write it to a file of node_exporter's textfile collector.`,
 	}
 	f.addCaptureFlags(cmd)
 	cmd.Flags().BoolVar(&metrics, "metrics", false, "print the number of differences in Prometheus' text format")
-	showEnv(cmd.Flags(), "json", "metrics")
 	return cmd
 }
 
@@ -287,8 +284,8 @@ a map captures. Later writes without an outbox row leave stale keys behind. Drop
 	f.addMySQLFlags(cmd.Flags())
 	cmd.Flags().StringArrayVar(&tables, "table", nil, "only of this table, which may be given several times (default: all)")
 	cmd.Flags().StringVar(&mapFile, "map", "", "map whose captured tables are meant (default: all tables that have triggers)")
+	withoutEnv(cmd.Flags(), "map")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "print the triggers to drop without dropping them")
-	showEnv(cmd.Flags(), "table", "map", "dry-run")
 	return cmd
 }
 
@@ -367,7 +364,6 @@ func newCaptureStatus(p process) *cobra.Command {
 	}
 	f.addMySQLFlags(cmd.Flags())
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	showEnv(cmd.Flags(), "json")
 	return cmd
 }
 

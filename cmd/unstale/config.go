@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -53,28 +54,18 @@ Exit codes:
 			}
 			settings := r.settings(cmd.Flags())
 			if asJSON {
-				if err := output.JSON(p.Out, settings); err != nil {
-					return err
-				}
-				return invalid
+				return cmp.Or(output.JSON(p.Out, settings), invalid)
 			}
 			w := tabwriter.NewWriter(p.Out, 0, 0, 2, ' ', 0)
 			for _, s := range settings {
-				from := map[string]string{"variable": s.Variable, "file": strings.TrimSpace("file " + s.File)}[s.From]
-				if from == "" {
-					from = s.From
-				}
+				from := cmp.Or(map[string]string{"variable": s.Variable, "file": strings.TrimSpace("file " + s.File)}[s.From], s.From)
 				fmt.Fprintf(w, "--%s\t%s\t%s\n", s.Flag, printable(s.Value), printable(from))
 			}
-			if err := w.Flush(); err != nil {
-				return err
-			}
-			return invalid
+			return cmp.Or(w.Flush(), invalid)
 		},
 	}
 	r.addFlags(cmd.Flags())
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON array")
-	showEnv(cmd.Flags(), "once", "json")
 	return cmd
 }
 
@@ -94,7 +85,7 @@ func (r *runCommand) settings(flags *pflag.FlagSet) (all []setting) {
 		shown["console-redis-url"] = keyspace.Options{Redis: c.Redis}.Redacted()
 	}
 	flags.VisitAll(func(f *pflag.Flag) {
-		if f.Annotations[noEnv] != nil || f.Name == "help" {
+		if envNames(f) == nil {
 			return
 		}
 		s := setting{Flag: f.Name, Variable: envName(f.Name), Value: f.Value.String(), From: "default"}

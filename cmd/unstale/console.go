@@ -93,18 +93,10 @@ func (f *consoleFlags) serve(log *slog.Logger, w *worker.Worker) (stop func(), e
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("listen for the console: %w; choose another address with --console", err), page.Close())
 	}
-	server := &http.Server{Handler: page, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			log.Error("the console is no longer served", "error", err)
-		}
-	}()
+	end := serveOn(listener, &http.Server{Handler: page, IdleTimeout: time.Minute}, log, "the console is no longer served")
 	log.Info("serving the console", "url", "http://"+listener.Addr().String()+"/", "mysql_account", f.config.MySQL != nil, "actions", f.config.Actions)
 	return func() {
-		_ = server.Close() // pages may be cut off; the process ends
-		<-ended
+		end()
 		if err := page.Close(); err != nil {
 			log.Warn("console: connections are not closed", "error", err)
 		}

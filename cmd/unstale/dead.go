@@ -94,15 +94,6 @@ func (f *deadFlags) filtered(flags *pflag.FlagSet) bool {
 	return slices.ContainsFunc(filterFlags, func(name string) bool { return flags.Changed(name) })
 }
 
-// with runs do on new sessions.
-func (f *deadFlags) with(ctx context.Context, do func(*session.Sessions) error) error {
-	db, err := f.open("dead")
-	if err != nil {
-		return err
-	}
-	return errors.Join(orSchema(ctx, db, do(db)), db.Close())
-}
-
 func newDeadList(p process) *cobra.Command {
 	f := deadFlags{}
 	limit := 0
@@ -113,18 +104,14 @@ func newDeadList(p process) *cobra.Command {
   unstale dead list --reason unknown_entity --newer-than 1h --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := f.check(cmd.Flags()); err != nil {
+			if err := cmp.Or(f.check(cmd.Flags()), checkLimit(limit)); err != nil {
 				return err
 			}
-			if err := checkLimit(limit); err != nil {
-				return err
-			}
-			return f.with(cmd.Context(), func(s *session.Sessions) error { return f.list(cmd.Context(), p, s, limit) })
+			return f.onSessions(cmd.Context(), "dead", func(s *session.Sessions) error { return f.list(cmd.Context(), p, s, limit) })
 		},
 	}
 	f.addDeadFlags(cmd.Flags())
 	cmd.Flags().IntVar(&limit, "limit", 20, "at most this many")
-	showEnv(cmd.Flags(), append([]string{"json", "limit"}, filterFlags...)...)
 	return cmd
 }
 
@@ -198,12 +185,11 @@ func newDeadShow(p process) *cobra.Command {
 				return err
 			}
 			f.query.IDs = ids
-			return f.with(cmd.Context(), func(s *session.Sessions) error { return f.show(cmd.Context(), p, s) })
+			return f.onSessions(cmd.Context(), "dead", func(s *session.Sessions) error { return f.show(cmd.Context(), p, s) })
 		},
 	}
 	f.mysqlFlags.addMySQLFlags(cmd.Flags())
 	cmd.Flags().BoolVar(&f.json, "json", false, "print one JSON object")
-	showEnv(cmd.Flags(), "json")
 	return cmd
 }
 
@@ -278,19 +264,16 @@ func newDeadBulk(p process, verb deadVerb) *cobra.Command {
 			if b.corrects {
 				do = b.doCorrect
 			}
-			return b.with(cmd.Context(), func(s *session.Sessions) error { return do(cmd.Context(), p, s) })
+			return b.onSessions(cmd.Context(), "dead", func(s *session.Sessions) error { return do(cmd.Context(), p, s) })
 		},
 	}
 	flags := cmd.Flags()
 	b.addDeadFlags(flags)
 	flags.BoolVar(&b.all, "all", false, "all dead letters")
 	flags.BoolVar(&b.dryRun, "dry-run", false, "count, do nothing")
-	perCall := append([]string{"all", "dry-run", "json"}, filterFlags...)
 	if verb.corrects {
 		b.correct.addCorrectionFlags(cmd, &b.deadFlags)
-		perCall = append(perCall, correctFlags...)
 	}
-	showEnv(flags, perCall...)
 	return cmd
 }
 
@@ -321,18 +304,10 @@ func (b *deadBulk) choose(cmd *cobra.Command, args []string) error {
 }
 
 func (b *deadBulk) do(ctx context.Context, p process, s *session.Sessions) error {
-	var done []uint64
-	var err error
 	if b.dryRun {
 		return b.printCount(ctx, p, s)
 	}
-	said := time.Now()
-	done, err = b.verb.run(store.NewActions(s), ctx, b.query, func(total int) {
-		if time.Since(said) >= progressInterval {
-			said = time.Now()
-			fmt.Fprintf(p.Err, "%s %d\n", b.verb.done, total)
-		}
-	})
+	done, err := b.verb.run(store.NewActions(s), ctx, b.query, progress(p, func(total int) string { return fmt.Sprint(b.verb.done, " ", total) }))
 	b.printDone(p, len(done)) // what was done is told in any case
 	if err != nil {
 		return err
@@ -376,12 +351,7 @@ func (b *deadBulk) printDone(p process, n int) {
 
 // requireAll returns an error about requested IDs that do not exist, or that the filter leaves out.
 func (b *deadBulk) requireAll(done []uint64) error {
-	var missing []uint64
-	for _, id := range b.query.IDs {
-		if !slices.Contains(done, id) {
-			missing = append(missing, id)
-		}
-	}
+	missing := slices.DeleteFunc(slices.Clone(b.query.IDs), func(id uint64) bool { return slices.Contains(done, id) })
 	if len(missing) > 0 {
 		return fmt.Errorf("there is no such dead letter: %d", missing)
 	}
@@ -446,10 +416,7 @@ func (b *deadBulk) doCorrect(ctx context.Context, p process, s *session.Sessions
 	if len(letters) == 0 {
 		return b.requireAll(nil)
 	}
-	c := store.Correction{Letter: letters[0], Entity: letters[0].Entity, Params: letters[0].Params}
-	if b.correct.entity != "" {
-		c.Entity = b.correct.entity
-	}
+	c := store.Correction{Letter: letters[0], Entity: cmp.Or(b.correct.entity, letters[0].Entity), Params: letters[0].Params}
 	if b.correct.setParams {
 		c.Params = &b.correct.params
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -13,10 +12,6 @@ import (
 	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/store"
 )
-
-func newDelayed(p process) *cobra.Command {
-	return group("delayed", "List or retry delayed rows", newDelayedList(p), newDelayedRetry(p))
-}
 
 func newDelayedList(p process) *cobra.Command {
 	var (
@@ -45,7 +40,7 @@ that will be retried, each with the reason and the error.`,
 	flags.StringVar(&query.Entity, "entity", "", "only rows of this entity")
 	flags.StringVar(&query.Reason, "reason", "", "only rows whose last failure had this reason")
 	flags.BoolVar(&query.Due, "due", false, "only rows whose time has come")
-	l.addListFlags(flags, "entity", "reason", "due")
+	l.addListFlags(flags)
 	return cmd
 }
 
@@ -68,29 +63,23 @@ repeats of the map, keep their time unless --scheduled is given.`,
 			if err := cmp.Or(refuseEmpty(cmd.Flags(), "entity", "reason"), checkReason(query.Reason, store.DelayedReasons())); err != nil {
 				return err
 			}
-			s, err := f.open("delayed")
-			if err != nil {
-				return err
-			}
-			n, acts, said := 0, store.NewActions(s), time.Now()
-			if dryRun {
-				n, err = store.CountUndue(cmd.Context(), s, query, scheduled)
-			} else {
-				n, err = acts.RetryDelayed(cmd.Context(), query, scheduled, func(total int) {
-					if time.Since(said) >= progressInterval {
-						said = time.Now()
-						fmt.Fprintf(p.Err, "retried %d\n", total)
-					}
-				})
-			}
-			if err == nil || n > 0 { // what was done is reported in any case
-				if json {
-					_ = output.JSON(p.Out, map[string]any{"dry_run": dryRun, "retried": n})
+			return f.onSessions(cmd.Context(), "delayed", func(s *session.Sessions) (err error) {
+				n, done := 0, "retried"
+				if dryRun {
+					done = "would retry"
+					n, err = store.CountUndue(cmd.Context(), s, query, scheduled)
 				} else {
-					fmt.Fprintf(p.Out, "%s %s\n", map[bool]string{true: "would retry", false: "retried"}[dryRun], output.Things(n, "delayed row"))
+					n, err = store.NewActions(s).RetryDelayed(cmd.Context(), query, scheduled, progress(p, func(total int) string { return fmt.Sprint("retried ", total) }))
 				}
-			}
-			return errors.Join(orSchema(cmd.Context(), s, err), s.Close())
+				switch {
+				case err != nil && n == 0: // what was done is reported in any case
+				case json:
+					_ = output.JSON(p.Out, map[string]any{"dry_run": dryRun, "retried": n})
+				default:
+					fmt.Fprintf(p.Out, "%s %s\n", done, output.Things(n, "delayed row"))
+				}
+				return err
+			})
 		},
 	}
 	flags := cmd.Flags()
@@ -100,7 +89,6 @@ repeats of the map, keep their time unless --scheduled is given.`,
 	flags.BoolVar(&scheduled, "scheduled", false, "scheduled rows and repeats too")
 	flags.BoolVar(&dryRun, "dry-run", false, "count, do nothing")
 	flags.BoolVar(&json, "json", false, "print one JSON object")
-	showEnv(flags, "entity", "reason", "scheduled", "dry-run", "json")
 	return cmd
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -16,7 +17,6 @@ import (
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/near"
 	"github.com/unstale/unstale/internal/output"
-	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/worker"
 )
@@ -94,7 +94,6 @@ Exit codes: 0 nothing worse than unknown, 3 a warning (with --strict: something 
 		},
 	}
 	d.addFlags(cmd.Flags())
-	showEnv(cmd.Flags(), "check", "keys", "prove", "sample", "markdown", "no-names", "strict", "json")
 	return cmd
 }
 
@@ -180,7 +179,7 @@ func checkNames() (names []string) {
 // inputs opens what was given. The function that it returns closes it, with an error too.
 func (d *doctorCommand) inputs(p process) (e *doctor.Inputs, closeAll func() error, err error) {
 	e = &doctor.Inputs{StateDB: d.redis.state, Wait: d.wait > 0, LongTransaction: d.long}
-	var opened []*keyspace.Keyspace
+	var opened []io.Closer
 	open := func(d *doctorCommand, url secret) (k *keyspace.Keyspace, user string, err error) {
 		if k, user, err = d.openRedis(url); err == nil {
 			opened = append(opened, k)
@@ -188,13 +187,8 @@ func (d *doctorCommand) inputs(p process) (e *doctor.Inputs, closeAll func() err
 		return k, user, err
 	}
 	closeAll = func() (err error) {
-		for _, s := range []*session.Sessions{e.MySQL, e.AuditMySQL} {
-			if s != nil {
-				err = errors.Join(err, s.Close())
-			}
-		}
-		for _, k := range opened {
-			err = errors.Join(err, k.Close())
+		for _, o := range opened {
+			err = errors.Join(err, o.Close())
 		}
 		return err
 	}
@@ -210,12 +204,14 @@ func (d *doctorCommand) inputs(p process) (e *doctor.Inputs, closeAll func() err
 		if e.MySQL, err = d.mysql.open("doctor"); err != nil {
 			return e, closeAll, err
 		}
+		opened = append(opened, e.MySQL)
 	}
 	if d.auditMySQL.text != "" {
 		audit := mysqlFlags{dsn: d.auditMySQL, tls: d.mysql.tls, lookupTimeout: d.mysql.lookupTimeout}
 		if e.AuditMySQL, err = audit.open("doctor-audit"); err != nil {
 			return e, closeAll, flagged("--audit-mysql-dsn", err)
 		}
+		opened = append(opened, e.AuditMySQL)
 	}
 	if d.redis.url.text != "" {
 		if e.Redis, e.RedisUser, err = open(d, d.redis.url); err != nil {
@@ -344,8 +340,7 @@ func (d *doctorCommand) review(ctx context.Context, p process) error {
 		return usageError{errors.New("no Redis given; set --redis-url or --audit-redis-url")}
 	}
 	m, err := loadMap(p, d.mapFile)
-	var faults invalidation.Faults
-	if errors.As(err, &faults) {
+	if _, ok := errors.AsType[invalidation.Faults](err); ok {
 		return mapError(err)
 	}
 	k, user, err := d.openRedis(url)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/unstale/unstale/internal/output"
+	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/outbox"
 )
 
@@ -44,7 +44,6 @@ func newEnqueue(p process) *cobra.Command {
 	flags.StringVar(&e.trace, "trace", "", "free text for the journal")
 	flags.BoolVar(&e.dryRun, "dry-run", false, "check everything, write nothing")
 	flags.BoolVar(&e.json, "json", false, "print one JSON object")
-	showEnv(flags, "param", "at", "trace", "dry-run", "json")
 	return cmd
 }
 
@@ -70,12 +69,10 @@ func (e *enqueueCommand) enqueueRow(ctx context.Context, p process, entity, id s
 	if e.dryRun {
 		return e.say(p, inv, "would enqueue %s %s%s %s\n", printable(entity), printable(id), when, inv.RawParams)
 	}
-	db, err := e.mysql.open("enqueue")
+	err = e.mysql.onSessions(ctx, "enqueue", func(s *session.Sessions) error {
+		return outbox.InTx(ctx, s.DB(), func(tx *sql.Tx) error { return outbox.Enqueue(ctx, tx, inv) })
+	})
 	if err != nil {
-		return err
-	}
-	err = outbox.InTx(ctx, db.DB(), func(tx *sql.Tx) error { return outbox.Enqueue(ctx, tx, inv) })
-	if err = errors.Join(orSchema(ctx, db, err), db.Close()); err != nil {
 		return err
 	}
 	return e.say(p, inv, "enqueued %s %s%s\n", printable(entity), printable(id), when)
@@ -96,8 +93,7 @@ func (e *enqueueCommand) say(p process, inv outbox.Invalidation, format string, 
 		Trace     string          `json:"trace"`
 	}{e.dryRun, inv.Entity, inv.ID, inv.RawParams, nil, inv.Trace}
 	if !inv.NotBefore.IsZero() {
-		at := inv.NotBefore.UTC()
-		row.NotBefore = &at
+		row.NotBefore = new(inv.NotBefore.UTC())
 	}
 	return output.JSON(p.Out, row)
 }

@@ -9,7 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
 	"github.com/unstale/unstale/internal/credentials"
+	"github.com/unstale/unstale/internal/near"
 )
 
 // envName returns the environment variable of a flag: --mysql-dsn and MYSQL_DSN are one name. Flags
@@ -22,32 +24,43 @@ func envName(flag string) string {
 	return "UNSTALE_" + name
 }
 
-// noEnv marks flags that belong to one call and have no variable, such as --json.
+// settings matches the flags that have a variable: those that many calls have in common. Others
+// belong to one call, such as --json.
+var settings = regexp.MustCompile("^((mysql|redis|audit)-.*|console(-.*)?|log-format|log-level|map|definer|long-transaction|lookup-timeout|" +
+	"listen|worker|message-key|wake-channel|wake-interval|idle-interval|claim-timeout|batch-rows|batch-keys|" +
+	"max-attempts|retry-delay|journal-retention|lock-retention|spot-checks|sweep-share)$")
+
+// noEnv marks settings that belong to one call of a command and have no variable there.
 const noEnv = "unstale-no-env"
 
 // fromEnv marks flags whose value comes from their variable.
 const fromEnv = "unstale-from-env"
 
-// showEnv adds the name of the variable to each flag's help. Call it after adding all flags.
-func showEnv(flags *pflag.FlagSet, perCall ...string) {
-	for _, name := range perCall {
-		flag := flags.Lookup(name)
-		if flag.Annotations == nil {
-			flag.Annotations = map[string][]string{}
-		}
-		flag.Annotations[noEnv] = []string{"true"}
+// withoutEnv marks flags with noEnv.
+func withoutEnv(flags *pflag.FlagSet, names ...string) {
+	for _, name := range names {
+		cobra.CheckErr(flags.SetAnnotation(name, noEnv, []string{"true"}))
 	}
-	flags.VisitAll(func(f *pflag.Flag) {
+}
+
+// showEnv adds the names of the variables to the help of each flag of a command and of those below
+// it.
+func showEnv(cmd *cobra.Command) {
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if names := envNames(f); names != nil {
 			f.Usage += " [" + strings.Join(names, ", ") + "]"
 		}
 	})
+	for _, child := range cmd.Commands() {
+		showEnv(child)
+	}
 }
 
-// envNames returns the variables of a flag. A secret also has one for a file.
+// envNames returns the variables of a flag: none if it belongs to one call. A secret also has one
+// for a file.
 func envNames(f *pflag.Flag) []string {
 	name := envName(f.Name)
-	if f.Annotations[noEnv] != nil {
+	if f.Annotations[noEnv] != nil || !settings.MatchString(f.Name) {
 		return nil
 	}
 	if _, ok := f.Value.(*secret); ok {
@@ -92,8 +105,7 @@ func wanted(f *pflag.Flag) string {
 
 // flagError returns the error of a flag on the command line, as a usageError.
 func flagError(_ *cobra.Command, err error) error {
-	var invalid *pflag.InvalidValueError
-	if errors.As(err, &invalid) {
+	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		err = fmt.Errorf("--%s %q: must be %s", invalid.GetFlag().Name, invalid.GetValue(), wanted(invalid.GetFlag()))
 	}
 	return usageError{err}
@@ -104,7 +116,7 @@ func flagError(_ *cobra.Command, err error) error {
 func applyEnv(flags *pflag.FlagSet, env func(string) (string, bool)) error {
 	var errs []error
 	flags.VisitAll(func(f *pflag.Flag) {
-		if f.Changed || f.Annotations[noEnv] != nil || f.Name == "help" {
+		if f.Changed || envNames(f) == nil {
 			return
 		}
 		name := envName(f.Name)
@@ -151,8 +163,9 @@ func warnVariables(cmd *cobra.Command, p process) error {
 			continue
 		}
 		unknown = append(unknown, name)
-		if near := nearest(name, known); near != "" {
-			meant = append(meant, near)
+		// more than one letter in three is not a misspelling
+		if nearest := near.Within(name, known, min(3, max(1, len(strings.TrimPrefix(name, "UNSTALE_"))/3))); nearest != "" {
+			meant = append(meant, nearest)
 		}
 	}
 	if len(unknown) == 0 {
@@ -183,36 +196,4 @@ func variables(cmd *cobra.Command) (all []string) {
 		all = append(all, variables(child)...)
 	}
 	return all
-}
-
-// nearest returns the known name with the smallest edit distance to name. It returns "" if that is
-// more than three, or than one for every three letters after the prefix: that is not a misspelling.
-func nearest(name string, known []string) (best string) {
-	least := 1 + min(3, max(1, len(strings.TrimPrefix(name, "UNSTALE_"))/3))
-	for _, k := range known {
-		if d := changes(name, k); d < least {
-			best, least = k, d
-		}
-	}
-	return best
-}
-
-// changes counts the letters to insert, delete or replace that turn a into b.
-func changes(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost = 1 + min(diagonal, row[j], row[j+1])
-			}
-			diagonal, row[j+1] = row[j+1], cost
-		}
-	}
-	return row[len(b)]
 }

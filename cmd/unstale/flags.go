@@ -96,6 +96,24 @@ func (f *redisFlags) options() (keyspace.Options, error) {
 	return o, nil
 }
 
+// openKeyspace opens it for such a command.
+func (f *redisFlags) openKeyspace() (*keyspace.Keyspace, error) {
+	options, err := f.options()
+	if err != nil {
+		return nil, err
+	}
+	return keyspace.Open(options)
+}
+
+// onKeyspace runs do on the keyspace, and closes it.
+func (f *redisFlags) onKeyspace(do func(*keyspace.Keyspace) error) error {
+	k, err := f.openKeyspace()
+	if err != nil {
+		return err
+	}
+	return errors.Join(do(k), k.Close())
+}
+
 // mysqlFlags are the flags for MySQL.
 type mysqlFlags struct {
 	dsn           secret
@@ -141,6 +159,15 @@ func (f *mysqlFlags) open(command string) (*session.Sessions, error) {
 	return s, nil
 }
 
+// onSessions runs do on sessions of a command, and closes them.
+func (f *mysqlFlags) onSessions(ctx context.Context, command string, do func(*session.Sessions) error) error {
+	s, err := f.open(command)
+	if err != nil {
+		return err
+	}
+	return errors.Join(orSchema(ctx, s, do(s)), s.Close())
+}
+
 // orSchema returns err, or in its place that the schema does not fit, which is then the cause and
 // has a cure. It does not ask a server again that could not be reached.
 func orSchema(ctx context.Context, s *session.Sessions, err error) error {
@@ -179,17 +206,11 @@ func (f *logFlags) logger(p process) (*slog.Logger, error) {
 		return nil, usageError{fmt.Errorf("log-level %q: must be debug, info, warn or error", f.level)}
 	}
 	options := &slog.HandlerOptions{Level: level}
-	format := f.format
-	if format == "auto" {
-		format = "json"
-		if onTerminal(p.Err) {
-			format = "text"
-		}
-	}
-	switch format {
-	case "text":
+	auto := f.format == "auto"
+	switch {
+	case f.format == "text", auto && onTerminal(p.Err):
 		return slog.New(slog.NewTextHandler(p.Err, options)), nil
-	case "json":
+	case f.format == "json", auto:
 		return slog.New(slog.NewJSONHandler(p.Err, options)), nil
 	}
 	return nil, usageError{fmt.Errorf("log-format %q: must be auto, text or json", f.format)}

@@ -43,7 +43,6 @@ Exit codes:
 	flags.BoolVar(&h.alive, "alive", false, "ask /healthz instead of /readyz")
 	flags.DurationVar(&h.timeout, "timeout", 2*time.Second, "for the whole answer")
 	flags.BoolVar(&h.json, "json", false, "print one JSON object")
-	showEnv(flags, "alive", "timeout", "json")
 	return cmd
 }
 

@@ -77,7 +77,6 @@ without unstale are not in the journal.`,
 	flags.Uint64Var(&h.query.Row, "row", 0, "the row with this id in cache_outbox")
 	flags.StringVar(&h.mapOf, "map", "", "the map's file, to name the read of --key")
 	h.addCommon(flags)
-	showEnv(flags, "key", "key-quoted", "entity", "id", "trace", "row", "since", "limit", "json")
 	return cmd
 }
 
@@ -183,15 +182,7 @@ func (h *historyCommand) withRedis(ask func(*keyspace.Contents) error) error {
 	if h.redis.url.text == "" {
 		return errNoRedisURL
 	}
-	options, err := h.redis.options()
-	if err != nil {
-		return err
-	}
-	redis, err := keyspace.Open(options)
-	if err != nil {
-		return err
-	}
-	return errors.Join(ask(redis.Contents), redis.Close())
+	return h.redis.onKeyspace(func(k *keyspace.Keyspace) error { return ask(k.Contents) })
 }
 
 func printNow(p process, n *history.Now) {
@@ -268,11 +259,11 @@ func (h *historyCommand) printOne(p process, s *history.Settlement) {
 	if s.Trace != "" {
 		fmt.Fprintf(p.Out, "  trace    %s\n", printable(s.Trace))
 	}
-	keys, tags := withoutStamps(h.reaching(s.Keys))
+	keys, tags := withoutStamps(h.reaching(s.Keys, isName))
 	printList(p, "key", keys)
 	printList(p, "stamp", tags)
-	printList(p, "pattern", h.matching(s.Patterns))
-	printList(p, "set", h.reaching(s.Sets))
+	printList(p, "pattern", h.reaching(s.Patterns, isPattern))
+	printList(p, "set", h.reaching(s.Sets, isName))
 }
 
 // timeline returns the timeline of a row, each step relative to when the row was written.
@@ -303,22 +294,19 @@ func timeline(s *history.Settlement) string {
 }
 
 // reaching leaves out what did not unlink the key that was asked for: a row may have thousands.
-func (h *historyCommand) reaching(names []string) []string {
+func (h *historyCommand) reaching(names []string, reaches func(name, key string) bool) []string {
 	if h.query.Key == "" {
 		return names
 	}
-	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name != h.query.Key })
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !reaches(name, h.query.Key) })
 }
 
-func (h *historyCommand) matching(patterns []string) []string {
-	if h.query.Key == "" {
-		return patterns
-	}
-	return slices.DeleteFunc(slices.Clone(patterns), func(pattern string) bool {
-		glob, err := protocol.CompileGlob(pattern)
-		return err != nil || !glob.Match(h.query.Key)
-	})
+func isPattern(pattern, key string) bool {
+	glob, err := protocol.CompileGlob(pattern)
+	return err == nil && glob.Match(key)
 }
+
+func isName(name, key string) bool { return name == key }
 
 func printRowPlace(p process, w history.RowPlace) {
 	text := fmt.Sprintf("now: row %d ", w.Row)
@@ -400,6 +388,5 @@ a row whose lookup had failed. The same as "unstale history --row ID", in text a
 	}
 	h.redis.addRedisFlags(cmd.Flags())
 	h.addCommon(cmd.Flags())
-	showEnv(cmd.Flags(), "since", "limit", "json")
 	return cmd
 }

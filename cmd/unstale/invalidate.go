@@ -72,7 +72,6 @@ Exit codes:
 	c.mysql.addMySQLFlags(flags)
 	c.mysql.addLookups(flags)
 	c.redis.addRedisFlags(flags)
-	showEnv(flags, "entity", "id", "param", "key", "pattern", "everything", "dry-run", "json", "wait")
 	return cmd
 }
 
@@ -81,14 +80,8 @@ const maxNamed = 255
 
 // row returns the row that the flags choose.
 func (c *invalidateCommand) row() (row invalidation.Row, err error) {
-	chosen := 0
-	for _, text := range []string{c.entity, c.key, c.pattern} {
-		if text != "" {
-			chosen++
-		}
-	}
-	switch {
-	case chosen != 1:
+	switch chosen := slices.DeleteFunc([]string{c.entity, c.key, c.pattern}, isEmpty); {
+	case len(chosen) != 1:
 		return row, usageError{errors.New("what is stale? give one of --entity with --id, --key, and --pattern")}
 	case (c.entity == "") != (c.id == ""):
 		return row, usageError{errors.New("--entity and --id go together")}
@@ -191,33 +184,26 @@ func (c *invalidateCommand) invalidateRow(ctx context.Context, p process) error 
 
 // countKeys asks Redis which names of a plan there are.
 func (c *invalidateCommand) countKeys(ctx context.Context, plan invalidation.Plan, out *invalidated) error {
-	options, err := c.redis.options()
-	if err != nil {
-		return err
-	}
-	redis, err := keyspace.Open(options)
-	if err != nil {
-		return err
-	}
-	var exist, matched int64
-	for _, key := range slices.Concat(plan.Keys, plan.Sets) {
-		var found keyspace.Present
-		if found, err = redis.Contents.Present(ctx, key); err != nil {
-			break
+	out.Exist, out.Matched = new(int64), new(int64)
+	return c.redis.onKeyspace(func(redis *keyspace.Keyspace) error {
+		for _, key := range slices.Concat(plan.Keys, plan.Sets) {
+			found, err := redis.Contents.Present(ctx, key)
+			if err != nil {
+				return err
+			}
+			if found.Exists {
+				*out.Exist++
+			}
 		}
-		if found.Exists {
-			exist++
+		if len(plan.Patterns) == 0 {
+			return nil
 		}
-	}
-	if err == nil && len(plan.Patterns) > 0 {
-		var e keyspace.Estimate
-		e, err = redis.Contents.Estimate(ctx, plan.Patterns, math.MaxInt32) // all of them
+		e, err := redis.Contents.Estimate(ctx, plan.Patterns, math.MaxInt32) // all of them
 		for _, n := range e.Matched {
-			matched += n
+			*out.Matched += n
 		}
-	}
-	out.Exist, out.Matched = &exist, &matched
-	return errors.Join(err, redis.Close())
+		return err
+	})
 }
 
 // printOutcome prints what was done, even if waiting for it failed.

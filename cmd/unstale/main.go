@@ -69,21 +69,21 @@ func execute(ctx context.Context, p process) int {
 	root := newRoot(p)
 	root.SetArgs(p.Args)
 	cmd, err := root.ExecuteContextC(ctx)
-	var usage usageError
-	var given answer
+	_, usage := errors.AsType[usageError](err)
+	given, answered := errors.AsType[answer](err)
 	switch {
 	// a command that has changed something has done so
-	case out.Err != nil && (err == nil || errors.As(err, &given)):
+	case out.Err != nil && (err == nil || answered):
 		fmt.Fprintf(p.Err, "unstale: the command has done its work, but what it says about that cannot be written: %v\n", out.Err)
 		return exitFail
 	case err == nil:
 		return exitDone
-	case errors.As(err, &given):
+	case answered:
 		if given.line != "" {
 			fmt.Fprintf(p.Err, "unstale: %s\n", given.line)
 		}
 		return given.code
-	case errors.As(err, &usage):
+	case usage:
 		fmt.Fprintf(p.Err, "unstale: %v\nSee '%s --help'.\n", err, cmd.CommandPath())
 		return exitUsage
 	default:
@@ -121,8 +121,15 @@ variable, and the variable over the default.`,
 	root.SetErr(p.Err)
 	root.SetFlagErrorFunc(flagError)
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(newRun(p), newMigrate(p), newMap(p), newCapture(p), newEnqueue(p), newInvalidate(p), newDelayed(p), newDead(p), newHistory(p), newTrace(p), newReplay(p), newAudit(p), newPause(p), newResume(p), newSource(p), newStatus(p), newDoctor(p), newACL(p), newHealth(p), newConfig(p), newVersion(p), newMan())
+	root.AddCommand(newRun(p), newCapture(p), newEnqueue(p), newInvalidate(p), newDead(p), newHistory(p), newTrace(p), newReplay(p), newPause(p),
+		newResume(p), newStatus(p), newDoctor(p), newACL(p), newHealth(p), newConfig(p), newVersion(p), newMan(),
+		group("migrate", "Create, upgrade or revert the outbox tables", newMigrateUp(p), newMigrateDown(p), newMigrateStatus(p)),
+		group("map", "Check, explain, test and describe maps", newMapCheck(p), newMapExplain(p), newMapTest(p), newMapWho(p), newMapDescribe(p), newMapGenerate(p), newMapSchema(p)),
+		group("delayed", "List or retry delayed rows", newDelayedList(p), newDelayedRetry(p)),
+		group("audit", "List operators' actions", newAuditList(p)),
+		group("source", "Manage copied and restored databases", newSourceReplace(p), newSourceRestored(p)))
 	completeValues(p, root)
+	showEnv(root)
 	refuseUnknown(root)
 	return root
 }
@@ -300,6 +307,5 @@ func newVersion(p process) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	showEnv(cmd.Flags(), "json")
 	return cmd
 }

@@ -18,10 +18,6 @@ import (
 	"github.com/unstale/unstale/invalidation"
 )
 
-func newMap(p process) *cobra.Command {
-	return group("map", "Check, explain, test and describe maps", newMapCheck(p), newMapExplain(p), newMapTest(p), newMapWho(p), newMapDescribe(p), newMapGenerate(p), newMapSchema(p))
-}
-
 func loadMap(p process, file string) (*invalidation.Map, error) {
 	src, err := invalidation.ReadFile(file)
 	if err != nil {
@@ -63,15 +59,14 @@ each lookup for up to 20 IDs, together and one by one, which must find the same 
 	c.redis.addRedisFlags(cmd.Flags())
 	c.db.addMySQLFlags(cmd.Flags())
 	c.db.addLookups(cmd.Flags())
-	// a check uses a server only if the call requests it
-	showEnv(cmd.Flags(), "json", "sample", "redis-url", "mysql-dsn")
+	withoutEnv(cmd.Flags(), "redis-url", "mysql-dsn") // a check uses a server only if the call requests it
 	return cmd
 }
 
 func (c *checkCommand) checkMap(ctx context.Context, p process, file string) error {
 	m, err := loadMap(p, file)
-	var faults invalidation.Faults
-	if err != nil && !errors.As(err, &faults) {
+	faults, ok := errors.AsType[invalidation.Faults](err)
+	if err != nil && !ok {
 		return err
 	}
 	if c.sample < 1 {
@@ -105,14 +100,11 @@ func (c *checkCommand) checkMap(ctx context.Context, p process, file string) err
 		tables.print(p, file)
 		found.print(p)
 	}
-	return errors.Join(err, noEstimate, noTables, faultCount(file, faults))
-}
-
-func faultCount(file string, faults invalidation.Faults) error {
-	if len(faults) == 0 {
-		return nil
+	var count error
+	if len(faults) > 0 {
+		count = fmt.Errorf("%s: %s", file, output.Things(len(faults), "fault"))
 	}
-	return fmt.Errorf("%s: %s", file, output.Things(len(faults), "fault"))
+	return errors.Join(err, noEstimate, noTables, count)
 }
 
 // A place is a fault or an advice in JSON.
@@ -280,7 +272,6 @@ Exit codes:
 	cmd.Flags().StringVar(&file, "map", "mapping.yaml", "the map's file")
 	cmd.Flags().BoolVar(&complete, "complete", false, "fail if no case touches a template")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	showEnv(cmd.Flags(), "complete", "json")
 	return cmd
 }
 

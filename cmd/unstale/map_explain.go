@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/near"
 	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/session"
@@ -56,7 +55,6 @@ of their values.`,
 	e.mysql.addLookups(flags)
 	e.pairs = addParams(flags)
 	e.mysql.addMySQLFlags(flags)
-	showEnv(flags, "entity", "id", "param", "json")
 	return cmd
 }
 
@@ -267,11 +265,7 @@ type patternEstimate struct {
 
 // estimatePatterns asks Redis.
 func estimatePatterns(ctx context.Context, f redisFlags, m *invalidation.Map, sample int64) (*estimate, error) {
-	options, err := f.options()
-	if err != nil {
-		return nil, err
-	}
-	redis, err := keyspace.Open(options)
+	redis, err := f.openKeyspace()
 	if err != nil {
 		return nil, err
 	}

@@ -46,7 +46,6 @@ Exit codes:
 	flags.StringVar(&g.pkg, "package", "", "name of the package (required)")
 	flags.StringVarP(&g.out, "output", "o", "", "file to write; without it, standard output")
 	flags.BoolVar(&g.check, "check", false, "write nothing, and fail if the file is not up to date")
-	showEnv(flags, "lang", "package", "output", "check")
 	return cmd
 }
 
@@ -115,7 +114,6 @@ the map are set, it has the fingerprint of reads, which readers report in their 
 		RunE: func(_ *cobra.Command, args []string) error { return describeNames(p, args[0], asJSON) },
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	showEnv(cmd.Flags(), "json")
 	return cmd
 }
 

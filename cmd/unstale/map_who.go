@@ -61,7 +61,6 @@ row reaches the key.`,
 	cmd.Flags().StringVar(&file, "map", "mapping.yaml", "the map's file")
 	cmd.Flags().IntVar(&limit, "limit", 100, "at most this many")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	showEnv(cmd.Flags(), "limit", "json")
 	return cmd
 }
 

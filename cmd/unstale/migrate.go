@@ -17,11 +17,6 @@ import (
 	"github.com/unstale/unstale/migrations"
 )
 
-func newMigrate(p process) *cobra.Command {
-	return group("migrate", "Create, upgrade or revert the outbox tables",
-		newMigrateUp(p), newMigrateDown(p), newMigrateStatus(p))
-}
-
 // migrateVerb returns a subcommand that works on a database.
 func migrateVerb(p process, use, short, example string, run func(ctx context.Context, s *session.Sessions) error) *cobra.Command {
 	f := &mysqlFlags{}
@@ -70,7 +65,6 @@ func newMigrateUp(p process) *cobra.Command {
 		})
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "print the SQL for reading, its locks and its time with ten million rows, and apply nothing")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "with --dry-run: print one JSON object")
-	showEnv(cmd.Flags(), "dry-run", "json")
 	return cmd
 }
 
@@ -148,7 +142,6 @@ func newMigrateDown(p process) *cobra.Command {
 			return nil
 		})
 	cmd.Flags().BoolVar(&force, "force", false, "drop the table even if it has rows, which are lost; never under a trigger")
-	showEnv(cmd.Flags(), "force")
 	return cmd
 }
 
@@ -193,7 +186,6 @@ func newMigrateStatus(p process) *cobra.Command {
 			return nil
 		})
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	showEnv(cmd.Flags(), "json")
 	return cmd
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -39,11 +38,10 @@ type listing struct {
 }
 
 // addListFlags adds its flags to the command's own.
-func (l *listing) addListFlags(flags *pflag.FlagSet, own ...string) {
+func (l *listing) addListFlags(flags *pflag.FlagSet) {
 	l.mysqlFlags.addMySQLFlags(flags)
 	flags.IntVar(&l.limit, "limit", 20, "at most this many")
 	flags.BoolVar(&l.json, "json", false, `print one JSON object; a count beyond 10000 is the text ">10000"`)
-	showEnv(flags, append(own, "limit", "json")...)
 }
 
 // show reads rows for a command, with how many there are in all, and prints them: as one object, or
@@ -55,27 +53,25 @@ func show[Row any](ctx context.Context, p process, l *listing, command string,
 	if err := checkLimit(l.limit); err != nil {
 		return err
 	}
-	s, err := l.open(command)
-	if err != nil {
-		return err
-	}
-	rows, total, err := read(ctx, s)
-	if err = errors.Join(orSchema(ctx, s, err), s.Close()); err != nil {
-		return err
-	}
-	if l.json {
-		return output.JSON(p.Out, object(rows, bounded(total)))
-	}
-	for i := range rows {
-		fmt.Fprintln(p.Out, line(&rows[i]))
-	}
-	switch {
-	case total == 0:
-		fmt.Fprintln(p.Out, none)
-	case total > store.MaxExactCount:
-		fmt.Fprintf(p.Out, "and more, beyond %d in all; see --limit\n", store.MaxExactCount)
-	case total > len(rows):
-		fmt.Fprintf(p.Out, "and %d more; see --limit\n", total-len(rows))
-	}
-	return nil
+	return l.onSessions(ctx, command, func(s *session.Sessions) error {
+		rows, total, err := read(ctx, s)
+		if err != nil {
+			return err
+		}
+		if l.json {
+			return output.JSON(p.Out, object(rows, bounded(total)))
+		}
+		for i := range rows {
+			fmt.Fprintln(p.Out, line(&rows[i]))
+		}
+		switch {
+		case total == 0:
+			fmt.Fprintln(p.Out, none)
+		case total > store.MaxExactCount:
+			fmt.Fprintf(p.Out, "and more, beyond %d in all; see --limit\n", store.MaxExactCount)
+		case total > len(rows):
+			fmt.Fprintf(p.Out, "and %d more; see --limit\n", total-len(rows))
+		}
+		return nil
+	})
 }

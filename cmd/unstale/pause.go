@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/unstale/unstale/internal/output"
+	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/store"
 )
 
@@ -43,28 +44,25 @@ not affected. Pausing again replaces reason and end.`,
 			if untilResumed == (lasts > 0) {
 				return usageError{errors.New("how long? give either --for, for example --for 30m, or --until-resumed")}
 			}
-			db, err := f.open("pause")
-			if err != nil {
-				return err
-			}
-			acts := store.NewActions(db)
-			err = acts.Pause(cmd.Context(), store.AnyPause, reason, lasts)
-			var now *store.Pause
-			if err == nil && asJSON {
-				now, err = acts.Paused(cmd.Context())
-			}
-			if err = errors.Join(orSchema(cmd.Context(), db, err), db.Close()); err != nil {
-				return err
-			}
-			if asJSON {
-				return output.JSON(p.Out, map[string]any{"pause": pauseObject(now)})
-			}
-			until := "until 'unstale resume'"
-			if lasts > 0 {
-				until = "for " + lasts.String()
-			}
-			fmt.Fprintf(p.Out, "all workers pause %s\n", until)
-			return nil
+			return f.onSessions(cmd.Context(), "pause", func(s *session.Sessions) error {
+				acts := store.NewActions(s)
+				if err := acts.Pause(cmd.Context(), store.AnyPause, reason, lasts); err != nil {
+					return err
+				}
+				switch {
+				case asJSON:
+					now, err := acts.Paused(cmd.Context())
+					if err != nil {
+						return err
+					}
+					return output.JSON(p.Out, map[string]any{"pause": pauseObject(now)})
+				case lasts > 0:
+					fmt.Fprintf(p.Out, "all workers pause for %s\n", lasts)
+				default:
+					fmt.Fprintln(p.Out, "all workers pause until 'unstale resume'")
+				}
+				return nil
+			})
 		},
 	}
 	f.addMySQLFlags(cmd.Flags())
@@ -72,7 +70,6 @@ not affected. Pausing again replaces reason and end.`,
 	cmd.Flags().DurationVar(&lasts, "for", 0, "end of the pause, after this duration")
 	cmd.Flags().BoolVar(&untilResumed, "until-resumed", false, "no end: until 'unstale resume'")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	showEnv(cmd.Flags(), "reason", "for", "until-resumed", "json")
 	return cmd
 }
 
@@ -97,28 +94,24 @@ func newResume(p process) *cobra.Command {
 		Example: "  unstale resume",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			db, err := f.open("resume")
-			if err != nil {
-				return err
-			}
-			was, err := store.NewActions(db).Resume(cmd.Context(), store.AnyPause)
-			if err = errors.Join(orSchema(cmd.Context(), db, err), db.Close()); err != nil {
-				return err
-			}
-			if asJSON {
-				return output.JSON(p.Out, map[string]any{"ended": pauseObject(was)})
-			}
-			if was == nil {
-				fmt.Fprintln(p.Out, "nothing was paused")
+			return f.onSessions(cmd.Context(), "resume", func(s *session.Sessions) error {
+				was, err := store.NewActions(s).Resume(cmd.Context(), store.AnyPause)
+				switch {
+				case err != nil:
+					return err
+				case asJSON:
+					return output.JSON(p.Out, map[string]any{"ended": pauseObject(was)})
+				case was == nil:
+					fmt.Fprintln(p.Out, "nothing was paused")
+				default:
+					fmt.Fprintf(p.Out, "all workers resume; they were paused %s\n", printable(was.String()))
+				}
 				return nil
-			}
-			fmt.Fprintf(p.Out, "all workers resume; they were paused %s\n", printable(was.String()))
-			return nil
+			})
 		},
 	}
 	f.addMySQLFlags(cmd.Flags())
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	showEnv(cmd.Flags(), "json")
 	return cmd
 }
 

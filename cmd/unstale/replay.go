@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,7 +68,6 @@ no map is needed: without one, messages go to the workers' channel, or to --chan
 	flags.StringVar(&r.query.EntityID, "id", "", "only rows with this id; needs --entity")
 	flags.BoolVar(&r.dryRun, "dry-run", false, "count, do nothing")
 	flags.BoolVar(&r.json, "json", false, "print one JSON object")
-	showEnv(flags, "since", "all", "entity", "id", "channel", "format", "dry-run", "json")
 	return cmd
 }
 
@@ -109,13 +109,7 @@ func (r *replayCommand) publication(ctx context.Context, p process, s *session.S
 			return "", "", err
 		}
 	}
-	if r.channel != "" {
-		channel = r.channel
-	}
-	if r.format != "" {
-		format = protocol.Format(r.format)
-	}
-	return channel, format, nil
+	return cmp.Or(r.channel, channel), cmp.Or(protocol.Format(r.format), format), nil
 }
 
 // asWorkers returns where and how live workers publish, or the last one that was live.
@@ -161,7 +155,10 @@ func (r *replayCommand) replayJournal(ctx context.Context, p process) error {
 	if err != nil {
 		return errors.Join(err, db.Close())
 	}
-	job := history.Job{MySQL: db, Unlinker: redis.Unlinker, Publisher: redis.Publisher, Channel: channel, Format: format, Query: r.query, DryRun: r.dryRun, Progress: r.progress(p)}
+	job := history.Job{MySQL: db, Unlinker: redis.Unlinker, Publisher: redis.Publisher, Channel: channel, Format: format, Query: r.query, DryRun: r.dryRun}
+	job.Progress = progress(p, func(done history.Result) string {
+		return output.Things(done.Batches, "batch", "batches") + ", " + output.Things(done.Keys, "key")
+	})
 	result, err := job.Run(ctx)
 	err = errors.Join(orSchema(ctx, db, err), redis.Close(), db.Close())
 	return r.printResult(p, result, err)
@@ -170,13 +167,13 @@ func (r *replayCommand) replayJournal(ctx context.Context, p process) error {
 // progressInterval is the time between two lines of progress.
 const progressInterval = 2 * time.Second
 
-// progress tells on the error stream how far a long replay is.
-func (r *replayCommand) progress(p process) func(history.Result) {
+// progress returns a function that tells on the error stream how far a long action is.
+func progress[Done any](p process, text func(Done) string) func(Done) {
 	said := time.Now()
-	return func(result history.Result) {
+	return func(done Done) {
 		if time.Since(said) >= progressInterval {
 			said = time.Now()
-			fmt.Fprintf(p.Err, "%s, %s\n", output.Things(result.Batches, "batch", "batches"), output.Things(result.Keys, "key"))
+			fmt.Fprintln(p.Err, text(done))
 		}
 	}
 }

@@ -74,7 +74,6 @@ OTEL_EXPORTER_OTLP_ENDPOINT.`,
 		},
 	}
 	r.addFlags(cmd.Flags())
-	showEnv(cmd.Flags(), "once")
 	return cmd
 }
 
@@ -131,9 +130,7 @@ func (r *runCommand) completeWorker(p process, log *slog.Logger) (err error) {
 	if c.SweepShare == 0 {
 		return usageError{errors.New("--sweep-share is 0: it must be from 0.01 to 1")}
 	}
-	if c.SpotChecks == 0 {
-		c.SpotChecks = -1
-	}
+	c.SpotChecks = cmp.Or(c.SpotChecks, -1)
 	if err := c.Validate(); err != nil {
 		return usageError{errors.New(optionFlags.Replace(err.Error()))}
 	}
@@ -200,8 +197,7 @@ func orStopped(ctx context.Context, err error) error {
 
 // mapError puts every error of a map on a separate line.
 func mapError(err error) error {
-	var faults invalidation.Faults
-	if errors.As(err, &faults) {
+	if faults, ok := errors.AsType[invalidation.Faults](err); ok {
 		return fmt.Errorf("the map has %s, no row was touched:\n%w", output.Things(len(faults), "fault"), err)
 	}
 	return err
@@ -283,19 +279,26 @@ func (r *runCommand) serve(log *slog.Logger, w *worker.Worker, sent spans) (stop
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", metrics(w, sent))
 	mux.Handle("/", w.HealthHandler())
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
+	stop = serveOn(listener, &http.Server{Handler: mux}, log, "metrics are no longer served")
+	log.Info("serving metrics and health", "address", listener.Addr().String())
+	return stop, nil
+}
+
+// serveOn answers on a listener until the function that it returns is called. It logs failure if it
+// ends before.
+func serveOn(listener net.Listener, server *http.Server, log *slog.Logger, failure string) (stop func()) {
+	server.ReadHeaderTimeout, server.ErrorLog = 5*time.Second, slog.NewLogLogger(log.Handler(), slog.LevelWarn)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			log.Error("metrics are no longer served", "error", err)
+			log.Error(failure, "error", err)
 		}
 	}()
-	log.Info("serving metrics and health", "address", listener.Addr().String())
 	return func() {
-		_ = server.Close() // probes may be cut off; the process ends
+		_ = server.Close() // probes and pages may be cut off; the process ends
 		<-ended
-	}, nil
+	}
 }
 
 // metrics serves the figures of the worker and of the process.

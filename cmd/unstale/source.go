@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,16 +10,12 @@ import (
 
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/output"
+	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/status"
 	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/invalidation"
 	"github.com/unstale/unstale/protocol"
 )
-
-func newSource(p process) *cobra.Command {
-	return group("source", "Manage copied and restored databases",
-		newSourceReplace(p), newSourceRestored(p))
-}
 
 func newSourceReplace(p process) *cobra.Command {
 	f := &mysqlFlags{}
@@ -38,19 +33,16 @@ The account needs SELECT, INSERT and DELETE on cache_outbox_source, like the acc
 		Example: "  unstale source replace 0123456789abcdef0123456789abcdef",
 		Args:    exactArgs("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			s, err := f.open("source")
-			if err != nil {
+			return f.onSessions(cmd.Context(), "source", func(s *session.Sessions) error {
+				id, err := s.ReplaceSource(cmd.Context(), args[0])
+				if err == nil {
+					fmt.Fprintf(p.Out, "the ID is now %s; restart the workers and the readers of this database\n", id)
+				}
 				return err
-			}
-			id, err := s.ReplaceSource(cmd.Context(), args[0])
-			if err == nil {
-				fmt.Fprintf(p.Out, "the ID is now %s; restart the workers and the readers of this database\n", id)
-			}
-			return errors.Join(orSchema(cmd.Context(), s, err), s.Close())
+			})
 		},
 	}
 	f.addMySQLFlags(cmd.Flags())
-	showEnv(cmd.Flags())
 	return cmd
 }
 
@@ -82,7 +74,6 @@ does not cover all that Redis holds of the database, empty Redis instead.`,
 	c.mysql.addMySQLFlags(flags)
 	c.redis.addRedisFlags(flags)
 	flags.StringVar(&c.mapFile, "map", "mapping.yaml", "the map's file")
-	showEnv(flags)
 	return cmd
 }
 
@@ -95,26 +86,19 @@ func (c *restoredCommand) requestSweeps(ctx context.Context, p process) error {
 	if err != nil {
 		return err
 	}
-	options, err := c.redis.options()
+	err = c.redis.onKeyspace(func(k *keyspace.Keyspace) error {
+		return c.mysql.onSessions(ctx, "source", func(s *session.Sessions) error {
+			source, err := s.Source(ctx)
+			if err != nil {
+				return err
+			}
+			if err := store.NewSweeps(s).RequestSweeps(ctx, requests); err != nil {
+				return err
+			}
+			return status.ForgetDatabases(ctx, k.StatusHashes, source)
+		})
+	})
 	if err != nil {
-		return err
-	}
-	s, err := c.mysql.open("source")
-	if err != nil {
-		return err
-	}
-	k, err := keyspace.Open(options)
-	if err != nil {
-		return errors.Join(err, s.Close())
-	}
-	source, err := s.Source(ctx)
-	if err == nil {
-		err = store.NewSweeps(s).RequestSweeps(ctx, requests)
-	}
-	if err == nil {
-		err = status.ForgetDatabases(ctx, k.StatusHashes, source)
-	}
-	if err = errors.Join(orSchema(ctx, s, err), k.Close(), s.Close()); err != nil {
 		return err
 	}
 	fmt.Fprintf(p.Out, "requested %s; 'unstale status' shows when workers have finished them\n", output.Things(len(requests), "sweep"))

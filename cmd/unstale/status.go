@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sort"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -79,7 +80,6 @@ knows the workers while MySQL refuses writes.`,
 	cmd.Flags().BoolVar(&c.json, "json", false, `print one JSON object; a count beyond 10000 is the text ">10000"`)
 	cmd.Flags().DurationVar(&c.watch, "watch", 0, "refresh interval until Ctrl-C, 100ms to 1h (1s without a value)")
 	cmd.Flags().Lookup("watch").NoOptDefVal = "1s"
-	showEnv(cmd.Flags(), "json", "watch")
 	return cmd
 }
 
@@ -193,14 +193,14 @@ func statusObject(s store.Status, v status.Verdict) any {
 		SweepsSettling: bounded(s.Settling), SweepsRefused: bounded(s.SweepsRefused), SweepError: s.SweepError,
 		Figures: figuresObjects(s), FiguresMore: s.Figures.Waiting.More,
 		SweepScan: sweepScanObject(s.Scan), SweepSets: sweepSetsObject(s.Sets),
+		Pause: pauseObject(s.Pause), Source: s.Source, JournalDamaged: bounded(s.Damaged),
 	}
 	out.WorkersInRedis, _ = workersInRedis(s)
 	if s.FiguresError != nil {
 		out.FiguresError = s.FiguresError.Error()
 	}
 	if age, known := oldestAge(s); known {
-		seconds := age.Seconds()
-		out.OldestAgeSeconds = &seconds
+		out.OldestAgeSeconds = new(age.Seconds())
 	}
 	if s.Ahead != nil {
 		out.AheadSeconds = -s.Ahead.Age.Seconds()
@@ -208,8 +208,6 @@ func statusObject(s store.Status, v status.Verdict) any {
 	if s.SweepFailure != nil {
 		out.SweepFailure = s.SweepFailure.Error
 	}
-	out.Pause, out.Source = pauseObject(s.Pause), s.Source
-	out.JournalDamaged = bounded(s.Damaged)
 	for b, field := range map[*store.Batch]**batch{s.LastBatch: &out.LastBatch, s.LastDamaged: &out.LastDamaged} {
 		if b != nil {
 			*field = &batch{b.ID, b.Worker, b.SettledAt, b.Rows, b.MapVersion}
@@ -251,10 +249,9 @@ func printStatus(p process, s store.Status) {
 	}
 	line("delayed", bounded(s.Delayed), overdue...)
 	reasons := []string{}
-	for reason, n := range s.Dead {
-		reasons = append(reasons, fmt.Sprintf("%s: %d", reason, n))
+	for _, reason := range slices.Sorted(maps.Keys(s.Dead)) {
+		reasons = append(reasons, fmt.Sprintf("%s: %d", reason, s.Dead[reason]))
 	}
-	sort.Strings(reasons)
 	line("dead", s.DeadTotal(), reasons...)
 	sweeps := []string{}
 	if s.Settling > 0 {
@@ -267,11 +264,10 @@ func printStatus(p process, s store.Status) {
 		sweeps = append(sweeps, printable(fmt.Sprintf("all fail in worker %s: %s", f.Worker, f.Error)))
 	}
 	line("sweeps", bounded(s.Sweeps), sweeps...)
-	if s.Scan != nil {
-		line("sweeping", printable(sweepScanText(s.Scan)))
-	}
-	if s.Sets != nil {
-		line("sweeping", printable(sweepScanText(s.Sets)))
+	for _, p := range []*store.SweepProgress{s.Scan, s.Sets} {
+		if p != nil {
+			line("sweeping", printable(sweepScanText(p)))
+		}
 	}
 	if b := s.LastBatch; b != nil {
 		line("last batch", output.Things(b.Rows, "row"), b.SettledAt.Format(time.RFC3339), "worker "+b.Worker, "map "+b.MapVersion)
@@ -300,16 +296,10 @@ func (c *statusCommand) openRedis() (shut func() error, err error) {
 		return func() error { return nil }, nil
 	}
 	keyspace.SetClientLog(nil)
-	options, err := c.redis.options()
-	if err != nil {
+	if c.space, err = c.redis.openKeyspace(); err != nil {
 		return nil, err
 	}
-	k, err := keyspace.Open(options)
-	if err != nil {
-		return nil, err
-	}
-	c.space = k
-	return k.Close, nil
+	return c.space.Close, nil
 }
 
 // The values of workers_in_redis.
@@ -435,12 +425,10 @@ func sweepScanObject(p *store.SweepProgress) *sweepScan {
 }
 
 func leftSeconds(p *store.SweepProgress) *float64 {
-	left, ok := p.Left()
-	if !ok {
-		return nil
+	if left, ok := p.Left(); ok {
+		return new(left.Seconds())
 	}
-	seconds := left.Seconds()
-	return &seconds
+	return nil
 }
 
 // sweepSets are index sets that are being taken, in JSON.
@@ -562,12 +550,10 @@ func workerObjects(all []store.WorkerNote) []workerObject {
 		w := &all[i]
 		out[i] = workerObject{w.Name, w.State, w.Error, w.For.Seconds(), w.Silent.Seconds(), nil, w.MapVersion, w.MapError, w.MapWarning, w.Stalled, w.StallError, nil}
 		if w.Drained != nil {
-			ago := w.Drained.Seconds()
-			out[i].Drained = &ago
+			out[i].Drained = new(w.Drained.Seconds())
 		}
 		if w.Heavy != nil {
-			lasts := w.Heavy.Seconds()
-			out[i].Heavy = &lasts
+			out[i].Heavy = new(w.Heavy.Seconds())
 		}
 	}
 	return out
@@ -597,11 +583,9 @@ func (c *statusCommand) watching(ctx context.Context, p process, s *session.Sess
 
 // show writes one look.
 func (c *statusCommand) show(p process, st store.Status, v status.Verdict, failed error, page bool) error {
-	now := time.Now().UTC()
 	if failed != nil {
 		v = status.Unread(failed)
 	}
-	var err error
 	switch {
 	case c.json && failed != nil:
 		return output.JSONLine(p.Out, newVerdictObject(v))
@@ -614,7 +598,8 @@ func (c *statusCommand) show(p process, st store.Status, v status.Verdict, faile
 			printStatus(p, st)
 		}
 	default:
-		_, err = fmt.Fprintf(p.Out, "%s  %s\n", now.Format(time.RFC3339), printable(v.String()))
+		_, err := fmt.Fprintf(p.Out, "%s  %s\n", time.Now().UTC().Format(time.RFC3339), printable(v.String()))
+		return err
 	}
-	return err
+	return nil
 }

@@ -9,8 +9,6 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -62,10 +60,8 @@ type spans struct {
 	counts   *prometheus.CounterVec   // by outcome
 }
 
-// mostSpansWaiting bounds the memory of spans that the collector has not accepted.
-const mostSpansWaiting = 2048
-
-// newSpans starts the SDK if endpoint is not empty. Only hooks makes spans.
+// newSpans starts the SDK if endpoint is not empty. Only hooks makes spans. The SDK's batch processor
+// never blocks the worker: it buffers 2,048 spans, and drops more without a count.
 func newSpans(ctx context.Context, endpoint, workerName string, log *slog.Logger) (spans, error) {
 	s := spans{counts: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "unstale_spans_total", Help: "Spans of batches, by outcome: sent, dropped.",
@@ -89,8 +85,7 @@ func newSpans(ctx context.Context, endpoint, workerName string, log *slog.Logger
 		return s, fmt.Errorf("start tracing: %w", err)
 	}
 	counted := &countedExporter{SpanExporter: client, counts: s.counts, log: log, endpoint: redactedURL(endpoint)}
-	s.provider = sdktrace.NewTracerProvider(sdktrace.WithResource(about),
-		sdktrace.WithSpanProcessor(&boundedSpans{SpanProcessor: sdktrace.NewBatchSpanProcessor(counted, sdktrace.WithMaxQueueSize(mostSpansWaiting)), exporter: counted}))
+	s.provider = sdktrace.NewTracerProvider(sdktrace.WithResource(about), sdktrace.WithBatcher(counted))
 	return s, nil
 }
 
@@ -112,69 +107,39 @@ func (s spans) close(limit time.Duration) {
 	_ = s.provider.Shutdown(ctx) // the exporter has logged its error
 }
 
-// A boundedSpans drops and counts spans that exceed mostSpansWaiting, since the SDK's own
-// processor drops them without a trace.
-type boundedSpans struct {
-	sdktrace.SpanProcessor
-	exporter *countedExporter
-}
-
-func (b *boundedSpans) OnEnd(s sdktrace.ReadOnlySpan) {
-	if b.exporter.waiting.Add(1) > mostSpansWaiting {
-		b.exporter.waiting.Add(-1)
-		b.exporter.failed(1, errors.New("more spans wait than there is room for"))
-		return
-	}
-	b.SpanProcessor.OnEnd(s)
-}
-
 // logAgain is the shortest time between two warnings about a collector that fails now and then.
 const logAgain = 10 * time.Minute
 
 // A countedExporter counts the spans that the collector accepted or refused, and logs the first
-// failure and the recovery. Safe for concurrent use.
+// failure and the recovery. The batch processor makes one call at a time.
 type countedExporter struct {
 	sdktrace.SpanExporter
 	counts   *prometheus.CounterVec
 	log      *slog.Logger
 	endpoint string
-	waiting  atomic.Int64
-
-	mu      sync.Mutex
-	failing bool
-	logged  time.Time
-	dropped int // since the last warning
+	failing  bool
+	logged   time.Time
+	dropped  int // since the last warning
 }
 
-// ExportSpans implements [sdktrace.SpanExporter].
+// ExportSpans implements [sdktrace.SpanExporter]. It returns nil: errors are counted and logged here.
 func (e *countedExporter) ExportSpans(ctx context.Context, list []sdktrace.ReadOnlySpan) error {
-	err := e.SpanExporter.ExportSpans(ctx, list)
-	e.waiting.Add(-int64(len(list)))
-	if err != nil {
-		e.failed(len(list), err)
-		return nil // it is counted and logged here
+	if err := e.SpanExporter.ExportSpans(ctx, list); err != nil {
+		e.counts.WithLabelValues("dropped").Add(float64(len(list)))
+		e.dropped += len(list)
+		if !e.failing && (e.logged.IsZero() || time.Since(e.logged) >= logAgain) {
+			e.failing, e.logged, e.dropped = true, time.Now(), len(list)
+			e.log.Warn("the collector does not accept spans; dropping them", "endpoint", e.endpoint,
+				"error", withoutPaths(err), "effect", "rows are processed as usual")
+		}
+		return nil
 	}
 	e.counts.WithLabelValues("sent").Add(float64(len(list)))
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	if e.failing {
 		e.failing = false
 		e.log.Info("the collector accepts spans again", "endpoint", e.endpoint, "dropped", e.dropped)
 	}
 	return nil
-}
-
-func (e *countedExporter) failed(n int, err error) {
-	e.counts.WithLabelValues("dropped").Add(float64(n))
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.dropped += n
-	if e.failing || !e.logged.IsZero() && time.Since(e.logged) < logAgain {
-		return
-	}
-	e.failing, e.logged, e.dropped = true, time.Now(), n
-	e.log.Warn("the collector does not accept spans; dropping them", "endpoint", e.endpoint,
-		"error", withoutPaths(err), "effect", "rows are processed as usual")
 }
 
 var urls = regexp.MustCompile(`https?://[^\s"]+`)

@@ -53,11 +53,8 @@ func (c *Capturer) Rehearse(ctx context.Context) ([]Change, error) {
 }
 
 func (c *Capturer) rehearse(ctx context.Context) (changes []Change, definer Account, err error) {
-	wanted, definer, err := c.wantedTriggers(ctx)
-	if err != nil {
-		return nil, Account{}, err
-	}
-	if changes, err = c.plan(ctx, wanted, definer); err == nil {
+	changes, wanted, definer, err := c.plan(ctx)
+	if err == nil {
 		err = c.ready(ctx, wanted, definer, changes)
 	}
 	return changes, definer, err
@@ -84,9 +81,9 @@ func (c *Capturer) checkBinaryLog(ctx context.Context, wanted *Wanted, changes [
 	if !slices.ContainsFunc(changes, func(change Change) bool { return change.Create != "" }) {
 		return nil
 	}
-	var guarded bool
-	if err := c.DB.QueryRowContext(ctx, binaryLogSQL).Scan(&guarded); err != nil {
-		return fmt.Errorf("ask for the binary log: %w", err)
+	guarded, err := askServer[bool](ctx, c.DB, "the binary log", binaryLogSQL)
+	if err != nil {
+		return err
 	}
 	g, err := sessionGrants(ctx, c.DB, wanted.mariaDB)
 	if err != nil || g == nil || !guarded || g.On("SUPER", "", "") {

@@ -124,30 +124,20 @@ func (c *Capturer) cover(ctx context.Context, cascades *cascaded, w *writer) err
 }
 
 func isMariaDB(ctx context.Context, db *sql.DB) (bool, error) {
-	var version string
-	if err := db.QueryRowContext(ctx, "SELECT VERSION()").Scan(&version); err != nil {
-		return false, fmt.Errorf("ask for the version: %w", err)
-	}
-	return strings.Contains(version, "MariaDB"), nil
+	version, err := askServer[string](ctx, db, "the version", "SELECT VERSION()")
+	return strings.Contains(version, "MariaDB"), err
 }
 
 // Plan compares the database's triggers with the captures.
 func (c *Capturer) Plan(ctx context.Context) ([]Change, error) {
-	wanted, definer, err := c.wantedTriggers(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return c.plan(ctx, wanted, definer)
+	changes, _, _, err := c.plan(ctx)
+	return changes, err
 }
 
 // Examine is like Plan, and also checks that the definer still has the privileges of the triggers.
 // The error lists what is missing; the changes are returned in any case.
 func (c *Capturer) Examine(ctx context.Context) ([]Change, error) {
-	wanted, definer, err := c.wantedTriggers(ctx)
-	if err != nil {
-		return nil, err
-	}
-	changes, err := c.plan(ctx, wanted, definer)
+	changes, wanted, definer, err := c.plan(ctx)
 	if err == nil {
 		err = c.requireDefiner(ctx, wanted, definer)
 	}
@@ -165,19 +155,23 @@ func (c *Capturer) wantedTriggers(ctx context.Context) (wanted *Wanted, definer 
 	return wanted, definer, err
 }
 
-func (c *Capturer) plan(ctx context.Context, wanted *Wanted, definer Account) ([]Change, error) {
+// plan also returns what it compares with the database's triggers.
+func (c *Capturer) plan(ctx context.Context) (changes []Change, wanted *Wanted, definer Account, err error) {
+	if wanted, definer, err = c.wantedTriggers(ctx); err != nil {
+		return nil, nil, Account{}, err
+	}
 	existing, err := ReadExisting(ctx, c.DB)
 	if err != nil {
-		return nil, err
+		return nil, nil, Account{}, err
 	}
 	hidden, err := c.hidden(ctx, wanted)
+	if err == nil {
+		err = readOriginals(ctx, c.DB, existing, wanted.Triggers)
+	}
 	if err != nil {
-		return nil, err
+		return nil, nil, Account{}, err
 	}
-	if err := readOriginals(ctx, c.DB, existing, wanted.Triggers); err != nil {
-		return nil, err
-	}
-	return compare(wanted.Triggers, existing, definer, hidden), nil
+	return compare(wanted.Triggers, existing, definer, hidden), wanted, definer, nil
 }
 
 // hidden returns the tables whose triggers this account cannot see, by its grants.
@@ -186,7 +180,7 @@ func (c *Capturer) hidden(ctx context.Context, wanted *Wanted) (map[string]bool,
 	if err != nil || g == nil {
 		return nil, err
 	}
-	database, err := database(ctx, c.DB)
+	database, err := askServer[string](ctx, c.DB, "the database", databaseSQL)
 	if err != nil {
 		return nil, err
 	}
@@ -197,12 +191,7 @@ func (c *Capturer) hidden(ctx context.Context, wanted *Wanted) (map[string]bool,
 	return hidden, nil
 }
 
-func database(ctx context.Context, db *sql.DB) (name string, err error) {
-	if err := db.QueryRowContext(ctx, "SELECT DATABASE()").Scan(&name); err != nil {
-		return "", fmt.Errorf("ask for the database: %w", err)
-	}
-	return name, nil
-}
+const databaseSQL = "SELECT DATABASE()"
 
 // A State is the state of a trigger relative to the map.
 type State string
@@ -274,9 +263,7 @@ func compare(wanted []Trigger, existing []Existing, definer Account, hidden map[
 		if c.State == InPlace {
 			continue
 		}
-		c.Have = take(func(e Existing) bool {
-			return e.Table == c.Want.Table && e.Timing == c.Want.Timing && e.Event == c.Want.Event
-		})
+		c.Have = take(func(e Existing) bool { return c.Want.sameEvent(e) })
 		switch {
 		case c.Have == nil && hidden[c.Want.Table]:
 			c.State = Unknown
@@ -296,9 +283,7 @@ func compare(wanted []Trigger, existing []Existing, definer Account, hidden map[
 	for _, e := range left {
 		state := NotInMap
 		switch {
-		case slices.ContainsFunc(wanted, func(w Trigger) bool {
-			return w.Table == e.Table && w.Timing == e.Timing && w.Event == e.Event
-		}):
+		case slices.ContainsFunc(wanted, func(w Trigger) bool { return w.sameEvent(e) }):
 			state = Duplicate
 		case slices.ContainsFunc(wanted, func(w Trigger) bool {
 			return w.Table != e.Table && (strings.HasPrefix(e.Name, w.Name(1)) || strings.HasPrefix(e.Name, w.older().Name(1)))
@@ -311,8 +296,10 @@ func compare(wanted []Trigger, existing []Existing, definer Account, hidden map[
 }
 
 // is reports whether e is the same trigger.
-func (t *Trigger) is(e Existing) bool {
-	return e.Table == t.Table && e.Timing == t.Timing && e.Event == t.Event && e.Body == t.Body
+func (t *Trigger) is(e Existing) bool { return t.sameEvent(e) && e.Body == t.Body }
+
+func (t *Trigger) sameEvent(e Existing) bool {
+	return e.Table == t.Table && e.Timing == t.Timing && e.Event == t.Event
 }
 
 // freeName returns a name that no trigger has, including the triggers that will be dropped: the new
@@ -344,13 +331,19 @@ COALESCE(UNIX_TIMESTAMP(created), 0) FROM information_schema.triggers
 WHERE ` + schema.OwnTriggers + ` ORDER BY CAST(event_object_table AS BINARY), trigger_name`
 
 // ReadExisting returns the triggers of unstale that the account can see.
-func ReadExisting(ctx context.Context, db *sql.DB) ([]Existing, error) {
-	return queryAll(ctx, db, "the triggers", func(scan func(...any) error) (e Existing, err error) {
-		var created float64
-		err = scan(&e.Name, &e.Table, &e.Timing, &e.Event, &e.Body, &e.Definer, &e.Mode, &created)
-		e.Created = time.UnixMilli(int64(created * 1000)).UTC()
-		return e, err
+func ReadExisting(ctx context.Context, db *sql.DB) (all []Existing, err error) {
+	type row struct {
+		Existing
+		seconds float64
+	}
+	rows, err := queryAll(ctx, db, "the triggers", func(e *row) []any {
+		return []any{&e.Name, &e.Table, &e.Timing, &e.Event, &e.Body, &e.Definer, &e.Mode, &e.seconds}
 	}, existingSQL)
+	for _, e := range rows {
+		e.Created = time.UnixMilli(int64(e.seconds * 1000)).UTC()
+		all = append(all, e.Existing)
+	}
+	return all, err
 }
 
 // Contract: no lock; the dictionary.
@@ -376,10 +369,9 @@ func readOriginal(ctx context.Context, db *sql.DB, e *Existing, t *Trigger) erro
 	if e.Body == t.Body || !strings.HasPrefix(e.Name, t.Name(1)) {
 		return nil
 	}
-	texts, err := queryAll(ctx, db, "the trigger "+e.Name, func(scan func(...any) error) (text string, err error) {
-		var rest any
-		err = scan(&rest, &rest, &text, &rest, &rest, &rest, &rest)
-		return text, err
+	texts, err := queryAll(ctx, db, "the trigger "+e.Name, func(text *string) []any {
+		rest := new(any)
+		return []any{rest, rest, text, rest, rest, rest, rest}
 	}, originalSQL+quote(e.Name))
 	if err == nil && len(texts) == 1 && strings.HasSuffix(texts[0], t.Body) {
 		e.Body = t.Body

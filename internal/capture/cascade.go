@@ -345,10 +345,9 @@ WHERE k.table_schema = DATABASE() AND k.referenced_table_name IS NOT NULL
 ORDER BY k.table_name, k.constraint_name, k.ordinal_position`
 
 func readForeignKeys(ctx context.Context, db *sql.DB) (all []foreignKey, err error) {
-	columns, err := queryAll(ctx, db, "the foreign keys", func(scan func(...any) error) (f foreignKey, err error) {
+	columns, err := queryAll(ctx, db, "the foreign keys", func(f *foreignKey) []any {
 		f.columns, f.references = make([]string, 1), make([]string, 1)
-		err = scan(&f.name, &f.child, &f.parent, &f.elsewhere, &f.columns[0], &f.references[0], &f.onDelete, &f.onUpdate)
-		return f, err
+		return []any{&f.name, &f.child, &f.parent, &f.elsewhere, &f.columns[0], &f.references[0], &f.onDelete, &f.onUpdate}
 	}, foreignKeysSQL)
 	for _, f := range columns {
 		if n := len(all); n > 0 && all[n-1].name == f.name && all[n-1].child == f.child {

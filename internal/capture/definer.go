@@ -114,7 +114,7 @@ func (c *Capturer) checkDefiner(ctx context.Context, wanted *Wanted, definer Acc
 			return fmt.Errorf("look for the account %s: %w", definer, err)
 		}
 	}
-	database, err := database(ctx, c.DB)
+	database, err := askServer[string](ctx, c.DB, "the database", databaseSQL)
 	if err != nil {
 		return err
 	}
@@ -174,13 +174,12 @@ func (c *Capturer) Definers(ctx context.Context, changes []Change) (all []Define
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(triggers)) {
-		at := strings.LastIndexByte(name, '@')
 		own := *wanted
 		own.Triggers = triggers[name]
 		if !slices.ContainsFunc(own.Triggers, func(t Trigger) bool { return strings.Contains(t.Body, " FOR UPDATE") }) {
 			own.locks = nil // an earlier version created them
 		}
-		err := c.checkDefiner(ctx, &own, Account{name[:max(at, 0)], name[at+1:]})
+		err := c.checkDefiner(ctx, &own, accountOf(name))
 		all = append(all, Definer{name, len(own.Triggers), err})
 	}
 	return all, nil
@@ -325,10 +324,7 @@ const functionsSQL = `SELECT routine_name, security_type = 'INVOKER' FROM inform
 WHERE routine_schema = DATABASE() AND routine_type = 'FUNCTION'`
 
 func readFunctions(ctx context.Context, db *sql.DB) ([]function, error) {
-	return queryAll(ctx, db, "the functions", func(scan func(...any) error) (f function, err error) {
-		err = scan(&f.name, &f.invoker)
-		return f, err
-	}, functionsSQL)
+	return queryAll(ctx, db, "the functions", func(f *function) []any { return []any{&f.name, &f.invoker} }, functionsSQL)
 }
 
 // depend adds the tables and functions of a capture's expressions.

@@ -49,25 +49,18 @@ func definerGrants(ctx context.Context, db *sql.DB, mariaDB bool, account, own A
 	if account != own {
 		list, args = defaultRolesSQL, []any{account.User, account.Host}
 	}
-	roles, err := listRoles(ctx, db, list, args...)
+	roles, err := queryAll(ctx, db, "the default roles", func(role *Account) []any { return []any{&role.User, &role.Host} }, list, args...)
 	if isDenied(err) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	if len(roles) > 0 {
-		query += " USING " + strings.Join(roles, ", ")
+	using := " USING "
+	for _, role := range roles {
+		query, using = query+using+role.String(), ", "
 	}
 	return readGrants(ctx, db, mariaDB, query)
-}
-
-func listRoles(ctx context.Context, db *sql.DB, query string, args ...any) ([]string, error) {
-	return queryAll(ctx, db, "the default roles", func(scan func(...any) error) (string, error) {
-		var role Account
-		err := scan(&role.User, &role.Host)
-		return role.String(), err
-	}, query, args...)
 }
 
 func readGrants(ctx context.Context, db *sql.DB, mariaDB bool, query string) (*Grants, error) {
@@ -87,8 +80,12 @@ func readGrants(ctx context.Context, db *sql.DB, mariaDB bool, query string) (*G
 			return nil, err
 		}
 		lines = append(lines, public...) // older servers do not have it
-	} else if g.literal, err = namesAreLiteral(ctx, db); err != nil {
-		return nil, err
+	} else {
+		settings, err := queryAll(ctx, db, "partial_revokes", func(value *string) []any { return []any{new(string), value} }, literalSQL)
+		if err != nil {
+			return nil, err
+		}
+		g.literal = slices.Contains(settings, "ON")
 	}
 	for _, line := range lines {
 		if holder, one, ok := parseGrant(line); ok {
@@ -101,18 +98,7 @@ func readGrants(ctx context.Context, db *sql.DB, mariaDB bool, query string) (*G
 }
 
 func listLines(ctx context.Context, db *sql.DB, query string) ([]string, error) {
-	return queryAll(ctx, db, "the rights", func(scan func(...any) error) (line string, err error) {
-		err = scan(&line)
-		return line, err
-	}, query)
-}
-
-func namesAreLiteral(ctx context.Context, db *sql.DB) (bool, error) {
-	settings, err := queryAll(ctx, db, "partial_revokes", func(scan func(...any) error) (value string, err error) {
-		err = scan(new(string), &value)
-		return value, err
-	}, literalSQL)
-	return slices.Contains(settings, "ON"), err
+	return queryAll(ctx, db, "the rights", func(line *string) []any { return []any{line} }, query)
 }
 
 // isDenied reports whether the account may not read the grants.
@@ -156,12 +142,14 @@ func (a Account) is(definer string) bool {
 
 // currentAccount returns the account of the connection.
 func currentAccount(ctx context.Context, db *sql.DB) (Account, error) {
-	var text string
-	if err := db.QueryRowContext(ctx, "SELECT CURRENT_USER()").Scan(&text); err != nil {
-		return Account{}, fmt.Errorf("ask for the account: %w", err)
-	}
+	text, err := askServer[string](ctx, db, "the account", "SELECT CURRENT_USER()")
+	return accountOf(text), err
+}
+
+// accountOf parses an account in the dictionary's format, without quotes.
+func accountOf(text string) Account {
 	at := strings.LastIndexByte(text, '@')
-	return Account{text[:max(at, 0)], text[at+1:]}, nil
+	return Account{text[:max(at, 0)], text[at+1:]}
 }
 
 // A grant is a line of SHOW GRANTS.

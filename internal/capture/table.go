@@ -22,7 +22,8 @@ type Table struct {
 
 // Contract: no lock; the dictionary, one row for each column of one table.
 const (
-	columnsSQL = `SELECT column_name, data_type, column_type, COALESCE(character_maximum_length, 0), extra FROM information_schema.columns
+	columnsSQL = `SELECT column_name, LOWER(data_type), COALESCE(character_maximum_length, 0), LOWER(column_type) LIKE '%zerofill%', UPPER(extra) LIKE '%VIRTUAL%'
+FROM information_schema.columns
 WHERE table_schema = DATABASE() AND table_name = ? ORDER BY ordinal_position`
 	tableTypeSQL = `SELECT COALESCE(MAX(t.table_type), ''), COALESCE(MAX(t.table_name), ''), COALESCE(MAX(t.engine), ''), COALESCE(MAX(e.transactions), '')
 FROM information_schema.tables AS t LEFT JOIN information_schema.engines AS e ON e.engine = t.engine
@@ -47,12 +48,9 @@ func readTable(ctx context.Context, db *sql.DB, mariaDB bool, name string) (Tabl
 		return t, fmt.Errorf("%s is of the engine %s, which has no transactions: a row of the outbox could not share the fate of the write; use InnoDB", name, engine)
 	}
 	var err error
-	t.Columns, err = queryAll(ctx, db, "the columns of "+name, func(scan func(...any) error) (c Column, err error) {
-		var whole, extra string
-		err = scan(&c.Name, &c.Type, &whole, &c.Length, &extra)
-		c.MariaDB, c.Virtual = mariaDB, strings.Contains(strings.ToUpper(extra), "VIRTUAL")
-		c.Type, c.Zerofill = strings.ToLower(c.Type), strings.Contains(strings.ToLower(whole), "zerofill")
-		return c, err
+	t.Columns, err = queryAll(ctx, db, "the columns of "+name, func(c *Column) []any {
+		c.MariaDB = mariaDB
+		return []any{&c.Name, &c.Type, &c.Length, &c.Zerofill, &c.Virtual}
 	}, columnsSQL, name)
 	if err == nil {
 		err = t.checkVisible(ctx, db)
@@ -69,10 +67,7 @@ var createdColumn = regexp.MustCompile("(?m)^  (?:`((?:[^`]|``)*)`|\"((?:[^\"]|\
 // checkVisible returns an error if the account does not see all columns. The information_schema
 // hides columns without a privilege, and with them the foreign keys. A trigger would ignore both.
 func (t *Table) checkVisible(ctx context.Context, db *sql.DB) error {
-	texts, err := queryAll(ctx, db, "the definition of "+t.Name, func(scan func(...any) error) (text string, err error) {
-		err = scan(new(any), &text)
-		return text, err
-	}, createdSQL+quote(t.Name))
+	texts, err := queryAll(ctx, db, "the definition of "+t.Name, func(text *string) []any { return []any{new(any), text} }, createdSQL+quote(t.Name))
 	if n := mysqlerr.Number(err); n == mysqlerr.NoRight {
 		return fmt.Errorf("the account may not see all of the table: %w; GRANT SELECT ON %s to it", err, quote(t.Name))
 	}
@@ -111,8 +106,7 @@ func (f Fault) Unwrap() error { return f.Err }
 // Faults returns the faults that an error joins. It returns none for an error of another kind.
 func Faults(err error) (all []Fault) {
 	for _, one := range joined(err) {
-		var fault Fault
-		if errors.As(one, &fault) {
+		if fault, ok := errors.AsType[Fault](one); ok {
 			all = append(all, fault)
 		}
 	}
@@ -272,16 +266,25 @@ func literal(text string) string {
 	return "'" + strings.NewReplacer("'", "''", `\`, `\\`).Replace(text) + "'"
 }
 
-// queryAll returns the rows of a query, each converted by one. what names them in errors.
-func queryAll[T any](ctx context.Context, db *sql.DB, what string, one func(scan func(...any) error) (T, error), query string, args ...any) (all []T, err error) {
+// askServer returns the only value of a query. what names it in errors.
+func askServer[T any](ctx context.Context, db *sql.DB, what, query string) (value T, err error) {
+	if err = db.QueryRowContext(ctx, query).Scan(&value); err != nil {
+		err = fmt.Errorf("ask for %s: %w", what, err)
+	}
+	return value, err
+}
+
+// queryAll returns the rows of a query. fields returns where the columns of one go, and what names
+// the rows in errors.
+func queryAll[T any](ctx context.Context, db *sql.DB, what string, fields func(*T) []any, query string, args ...any) (all []T, err error) {
 	rows, err := db.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", what, err)
 	}
 	defer rows.Close()
 	for rows.Next() {
-		t, err := one(rows.Scan)
-		if err != nil {
+		var t T
+		if err := rows.Scan(fields(&t)...); err != nil {
 			return nil, fmt.Errorf("read %s: %w", what, err)
 		}
 		all = append(all, t)

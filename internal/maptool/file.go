@@ -150,19 +150,16 @@ func (c *Case) check(n int) error {
 	case len(c.Reaches.texts)+len(c.Spares.texts) > 0 && c.Refused.Value != "":
 		return fail("is refused and reaches or spares something; a row that is refused makes nothing")
 	}
-	if r := invalidation.Reason(c.Refused.Value); r != "" && !slices.Contains(refusals, r) {
-		names := make([]string, len(refusals))
-		for i, reason := range refusals {
-			names[i] = string(reason)
-		}
-		return fail(fmt.Sprintf("must be refused for %q, which is not a reason of a map; %s", r, near.DidYouMean(string(r), names, fmt.Sprintf("the reasons are %v", refusals))))
+	if r := c.Refused.Value; r != "" && !slices.Contains(refusals, r) {
+		return fail(fmt.Sprintf("must be refused for %q, which is not a reason of a map; %s", r, near.DidYouMean(r, refusals, fmt.Sprintf("the reasons are %v", refusals))))
 	}
 	return nil
 }
 
 // refusals are the reasons of a map for refusing a row.
-var refusals = []invalidation.Reason{
-	invalidation.UnknownEntity, invalidation.MissingParameter, invalidation.BadParameter, invalidation.TooManyKeys, invalidation.PatternTooWide,
+var refusals = []string{
+	string(invalidation.UnknownEntity), string(invalidation.MissingParameter), string(invalidation.BadParameter),
+	string(invalidation.TooManyKeys), string(invalidation.PatternTooWide),
 }
 
 // written returns the case's row.

@@ -135,7 +135,7 @@ func (g *goWriter) writeRead(r *Read) {
 	g.comment(fmt.Sprintf("%s returns the read %s, with the key %s.", name, r.Name, r.Key), r.Comment)
 	var params []string
 	for _, h := range r.Holes {
-		params = append(params, localName(h.Name)+" "+goType(h.Type))
+		params = append(params, localName(h.Name)+" "+goForms[h.Type].name)
 	}
 	g.printf("func %s(%s) cache.Read {\n", name, strings.Join(params, ", "))
 	for _, h := range r.Holes {
@@ -187,19 +187,21 @@ func (g *goWriter) build(to string, r *Read, t Template) {
 			g.printf("\t%s = append(%s, v[%d]...)\n", to, to, g.vars[p.Var])
 		default:
 			h := r.Holes[slices.IndexFunc(r.Holes, func(h Hole) bool { return h.Name == p.Hole })]
-			g.printf("\t%s = %s\n", to, appended(h.Type, to, localName(h.Name)))
+			g.printf("\t%s = "+goForms[h.Type].appended+"\n", to, to, localName(h.Name))
 		}
 	}
 }
 
 func (g *goWriter) entity(e *Entity) {
 	constructor := g.claim("Invalidate", e.Name, "the entity "+e.Name)
+	form := goForms[e.Type]
+	id := fmt.Sprintf(form.text, "id")
 	if len(e.Params) == 0 {
 		g.comment(fmt.Sprintf("%s returns the invalidation of %s.", constructor, e.Name), e.Comment)
-		g.printf("func %s(id %s) outbox.Invalidation {\n\treturn outbox.Invalidation{Entity: %q, ID: %s}\n}\n", constructor, goType(e.Type), e.Name, textOf(e.Type, "id"))
+		g.printf("func %s(id %s) outbox.Invalidation {\n\treturn outbox.Invalidation{Entity: %q, ID: %s}\n}\n", constructor, form.name, e.Name, id)
 		return
 	}
-	arguments, required, notes := "id "+goType(e.Type), []string(nil), []string(nil)
+	arguments, required, notes := "id "+form.name, []string(nil), []string(nil)
 	var optional []Param
 	fields, locals := map[string]string{}, map[string]string{} // to the names of params
 	name := func(in map[string]string, name string, p Param) {
@@ -222,7 +224,7 @@ func (g *goWriter) entity(e *Entity) {
 		required = append(required, p.Name)
 		argument := localName(p.Name)
 		name(locals, argument, p)
-		arguments += fmt.Sprintf(", %s []%s", argument, goType(p.Type))
+		arguments += fmt.Sprintf(", %s []%s", argument, goForms[p.Type].name)
 		if len(p.With) > 0 {
 			notes = append(notes, fmt.Sprintf(" %s goes value by value with %s.", argument, strings.Join(p.With, ", ")))
 		}
@@ -232,7 +234,7 @@ func (g *goWriter) entity(e *Entity) {
 		arguments += ", params " + params
 		g.printf("\n// %s are the optional parameters of %s. A nil field is left out of the row.\ntype %s struct {\n", params, e.Name, params)
 		for _, p := range optional {
-			g.printf("\t%s []%s", exportedName(p.Name), goType(p.Type))
+			g.printf("\t%s []%s", exportedName(p.Name), goForms[p.Type].name)
 			if len(p.With) > 0 {
 				g.printf(" // value by value with %s", strings.Join(p.With, ", "))
 			}
@@ -247,21 +249,13 @@ func (g *goWriter) entity(e *Entity) {
 		if p.Required {
 			list = localName(p.Name)
 		}
-		g.printf("\tif %s != nil {\n\t\tp[%q] = %s\n\t}\n", list, p.Name, listOf(p.Type, list))
+		g.printf("\tif %s != nil {\n\t\tp[%q] = "+goForms[p.Type].texts+"\n\t}\n", list, p.Name, list)
 	}
-	g.printf("\treturn outbox.Invalidation{Entity: %q, ID: %s, Params: p", e.Name, textOf(e.Type, "id"))
+	g.printf("\treturn outbox.Invalidation{Entity: %q, ID: %s, Params: p", e.Name, id)
 	if len(required) > 0 {
 		g.printf(", Required: %#v", required)
 	}
 	g.printf("}\n}\n")
-}
-
-// listOf returns the expression of a parameter's values.
-func listOf(t invalidation.ValueType, list string) string {
-	if t == invalidation.TypeUUID {
-		return "cache.UUIDTexts(" + list + ")"
-	}
-	return list
 }
 
 // comment writes a doc comment, and the comment of the map as a second paragraph.
@@ -375,36 +369,18 @@ func goDuration(d time.Duration) string {
 	return fmt.Sprintf("%d * time.Millisecond", d.Milliseconds())
 }
 
-func goType(t invalidation.ValueType) string {
-	switch t {
-	case invalidation.TypeInt:
-		return "int64"
-	case invalidation.TypeUUID:
-		return "[16]byte"
-	}
-	return "string"
+// A goForm is how Go code has the values of a type. The formats are of expressions.
+type goForm struct {
+	name     string
+	text     string // of a value
+	appended string // appends a value to a []byte
+	texts    string // of the values of a parameter
 }
 
-// textOf returns the expression of the text of a value.
-func textOf(t invalidation.ValueType, value string) string {
-	switch t {
-	case invalidation.TypeInt:
-		return "strconv.FormatInt(" + value + ", 10)"
-	case invalidation.TypeUUID:
-		return "string(cache.AppendUUID(nil, " + value + "))"
-	}
-	return value
-}
-
-// appended returns the expression that appends a value to a []byte.
-func appended(t invalidation.ValueType, to, value string) string {
-	switch t {
-	case invalidation.TypeInt:
-		return "strconv.AppendInt(" + to + ", " + value + ", 10)"
-	case invalidation.TypeUUID:
-		return "cache.AppendUUID(" + to + ", " + value + ")"
-	}
-	return "append(" + to + ", " + value + "...)"
+var goForms = map[invalidation.ValueType]goForm{
+	invalidation.TypeText: {"string", "%s", "append(%s, %s...)", "%s"},
+	invalidation.TypeInt:  {"int64", "strconv.FormatInt(%s, 10)", "strconv.AppendInt(%s, %s, 10)", "%s"},
+	invalidation.TypeUUID: {"[16]byte", "string(cache.AppendUUID(nil, %s))", "cache.AppendUUID(%s, %s)", "cache.UUIDTexts(%s)"},
 }
 
 // initialisms are words that Go writes in one case.
@@ -427,21 +403,16 @@ func exportedName(name string) string {
 
 // localName returns a name of the map as the name of an argument: product_id becomes productID.
 func localName(name string) string {
-	exported := exportedName(name)
-	local := exported
-	for word := range strings.SplitSeq(name, "_") {
-		if word != "" {
-			local = strings.ToLower(word[:1]) + word[1:]
-			if initialisms[strings.ToLower(word)] {
-				local = strings.ToLower(word)
-			}
-			local += exported[len(word):]
-			break
-		}
-	}
-	switch {
-	case local == "":
+	word, _, _ := strings.Cut(strings.TrimLeft(name, "_"), "_")
+	if word == "" {
 		return "value"
+	}
+	local := strings.ToLower(word[:1]) + word[1:]
+	if initialisms[strings.ToLower(word)] {
+		local = strings.ToLower(word)
+	}
+	local += exportedName(name)[len(word):]
+	switch {
 	case token.IsKeyword(local), len(local) == 1, local[0] == 't' && strings.Trim(local[1:], "0123456789") == "":
 		return local + "Value"
 	}

@@ -140,21 +140,17 @@ func (c *Case) mismatches(m *invalidation.Map, reads *reads, touched map[CaseTem
 			touched[CaseTemplate{one.Entity, string(one.Kind), one.Text}] = true
 		}
 	}
-	for i, text := range c.Reaches.texts {
+	texts, lines := slices.Concat(c.Reaches.texts, c.Spares.texts), slices.Concat(c.Reaches.lines, c.Spares.lines)
+	for i, text := range texts {
 		names, problem := reads.expand(text)
-		switch line := c.Reaches.lines[i]; {
+		by, wanted := reachedBy(made, names), i < len(c.Reaches.texts)
+		switch line := lines[i]; {
 		case problem != "":
 			problems = append(problems, fmt.Sprintf("%s (line %d) %s", text, line, problem))
-		case reachedBy(made, names) == nil:
+		case wanted && by == nil:
 			problems = append(problems, fmt.Sprintf("it does not reach %s (line %d); it reaches %s", shown(text, names), line, namesOf(made)))
-		}
-	}
-	for i, text := range c.Spares.texts {
-		names, problem := reads.expand(text)
-		if problem != "" {
-			problems = append(problems, fmt.Sprintf("%s (line %d) %s", text, c.Spares.lines[i], problem))
-		} else if by := reachedBy(made, names); by != nil {
-			problems = append(problems, fmt.Sprintf("it reaches %s (line %d) by the %s %q of %s", shown(text, names), c.Spares.lines[i], by.Kind, by.Text, by.Entity))
+		case !wanted && by != nil:
+			problems = append(problems, fmt.Sprintf("it reaches %s (line %d) by the %s %q of %s", shown(text, names), line, by.Kind, by.Text, by.Entity))
 		}
 	}
 	return problems
@@ -252,15 +248,13 @@ func namesOf(made []invalidation.Expanded) string {
 	if len(names) == 0 {
 		return "nothing"
 	}
-	var b strings.Builder
-	for i, name := range names[:min(len(names), mostListed)] {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		fmt.Fprintf(&b, "%q", name)
+	var quoted []string
+	for _, name := range names[:min(len(names), mostListed)] {
+		quoted = append(quoted, strconv.Quote(name))
 	}
+	text := strings.Join(quoted, ", ")
 	if more := len(names) - mostListed; more > 0 {
-		fmt.Fprintf(&b, " and %d more", more)
+		text += fmt.Sprintf(" and %d more", more)
 	}
-	return b.String()
+	return text
 }

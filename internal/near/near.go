@@ -2,7 +2,6 @@
 package near
 
 import (
-	"cmp"
 	"strconv"
 	"strings"
 )
@@ -13,18 +12,28 @@ const leastPrefix = 4
 // Name returns the known name that is most like name, or else the first that begins with it, or ""
 // if there is none.
 func Name(name string, known []string) string {
-	best, bestDistance, longer := "", min(2, max(1, len(name)/3))+1, ""
+	if best := Within(name, known, min(2, max(1, len(name)/3))); best != "" || len(name) < leastPrefix {
+		return best
+	}
 	name = strings.ToLower(name)
 	for _, candidate := range known {
-		other := strings.ToLower(candidate)
-		if d := distance(name, other, bestDistance); d < bestDistance {
-			best, bestDistance = candidate, d
-		}
-		if longer == "" && len(name) >= leastPrefix && strings.HasPrefix(other, name) {
-			longer = candidate
+		if strings.HasPrefix(strings.ToLower(candidate), name) {
+			return candidate
 		}
 	}
-	return cmp.Or(best, longer)
+	return ""
+}
+
+// Within returns the known name that is most like name, or "" if each differs in more than most
+// letters.
+func Within(name string, known []string, most int) (best string) {
+	name = strings.ToLower(name)
+	for _, candidate := range known {
+		if d := distance(name, strings.ToLower(candidate), most+1); d <= most {
+			best, most = candidate, d-1
+		}
+	}
+	return best
 }
 
 // DidYouMean asks for the nearest of the known names, or returns otherwise if none is near.

@@ -130,10 +130,10 @@ func (p *parser) member() error {
 // value could not be decoded. That begins at byte at, and what was decoded of it at
 // p.values[start].
 func (p *parser) keepNested(param Param, at, start int, err error) error {
-	param.nesting = nestingOf(err)
-	if param.nesting == flat || !p.nested {
+	if !p.nested || err != errObjectIn && err != errListIn {
 		return &Error{Name: param.Name, Err: err}
 	}
+	param.nesting = err
 	p.values = p.values[:start]
 	if p.pos, err = skipNested(p.src, at); err != nil {
 		return &Error{Name: param.Name, Err: err}
@@ -247,13 +247,13 @@ type Param struct {
 	// List tells a list of one from a scalar.
 	List bool
 
-	nesting nesting
+	nesting error // what makes the value more than a list of scalars, or nil
 	gaps    bool
 }
 
 // Err returns why no template can use the value, or nil: it is an object, or a list with an object
 // or another list in it. It has no Values then.
-func (p Param) Err() error { return p.nesting.err() }
+func (p Param) Err() error { return p.nesting }
 
 // Gaps reports whether the list that was written has a null, which is no value: those behind it
 // have moved up.
@@ -264,48 +264,18 @@ type Params []Param
 
 // Get returns the parameter called name.
 func (p Params) Get(name string) (Param, bool) {
-	for i := range p {
-		if p[i].Name == name {
-			return p[i], true
-		}
+	i := slices.IndexFunc(p, func(one Param) bool { return one.Name == name })
+	if i < 0 {
+		return Param{}, false
 	}
-	return Param{}, false
+	return p[i], true
 }
-
-// A nesting says what makes a value more than a list of scalars.
-type nesting uint8
-
-const (
-	flat nesting = iota
-	objectIn
-	listIn
-)
 
 var (
 	errObjectIn      = errors.New("an object is neither a scalar nor a list of scalars")
 	errListIn        = errors.New("a list within a list is not a scalar")
 	errDuplicateName = errors.New("an object in it has a name twice")
 )
-
-func (n nesting) err() error {
-	switch n {
-	case objectIn:
-		return errObjectIn
-	case listIn:
-		return errListIn
-	}
-	return nil
-}
-
-func nestingOf(err error) nesting {
-	switch err {
-	case errObjectIn:
-		return objectIn
-	case errListIn:
-		return listIn
-	}
-	return flat
-}
 
 // skipNested returns where the value ends that begins at pos in src, however deep it nests.
 func skipNested(src string, pos int) (int, error) {

@@ -3,6 +3,7 @@ package params
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -150,21 +151,12 @@ func (s *scanner) escape() (rune, error) {
 	}
 	c := s.src[s.pos]
 	s.pos++
-	switch c {
-	case '"', '\\', '/':
-		return rune(c), nil
-	case 'b':
-		return '\b', nil
-	case 'f':
-		return '\f', nil
-	case 'n':
-		return '\n', nil
-	case 'r':
-		return '\r', nil
-	case 't':
-		return '\t', nil
-	case 'u':
+	if c == 'u' {
 		return s.codePoint()
+	}
+	const letters, meant = `"\/bfnrt`, "\"\\/\b\f\n\r\t"
+	if i := strings.IndexByte(letters, c); i >= 0 {
+		return rune(meant[i]), nil
 	}
 	return 0, errEscape
 }
@@ -194,17 +186,10 @@ func (s *scanner) hex4() (rune, error) {
 	if s.pos+4 > len(s.src) {
 		return 0, errEnd
 	}
-	var r rune
-	for _, c := range []byte(s.src[s.pos : s.pos+4]) {
-		switch {
-		case c >= '0' && c <= '9':
-			r = r<<4 | rune(c-'0')
-		case c|0x20 >= 'a' && c|0x20 <= 'f':
-			r = r<<4 | rune(c|0x20-'a'+10)
-		default:
-			return 0, errEscape
-		}
+	r, err := strconv.ParseUint(s.src[s.pos:s.pos+4], 16, 16)
+	if err != nil {
+		return 0, errEscape
 	}
 	s.pos += 4
-	return r, nil
+	return rune(r), nil
 }

@@ -219,46 +219,43 @@ func ReadIndexes(ctx context.Context, db *sql.DB) (list []string, err error) {
 }
 
 func pairs(ctx context.Context, db *sql.DB, query string, args ...any) (list [][2]string, err error) {
-	rows, err := db.QueryContext(ctx, query, args...)
+	var first string
+	var second sql.NullString
+	err = forEachRow(ctx, db, query, args, []any{&first, &second}, func() { list = append(list, [2]string{first, second.String}) })
 	if err != nil {
 		return nil, fmt.Errorf("read the tables of the outbox: %w", err)
 	}
+	return list, nil
+}
+
+// forEachRow calls visit for each row of a query, with its columns in the variables of into.
+func forEachRow(ctx context.Context, db *sql.DB, query string, args, into []any, visit func()) error {
+	rows, err := db.QueryContext(ctx, query, args...)
+	if err != nil {
+		return err
+	}
 	defer rows.Close()
 	for rows.Next() {
-		var p [2]string
-		var second sql.NullString
-		if err := rows.Scan(&p[0], &second); err != nil {
-			return nil, fmt.Errorf("read the tables of the outbox: %w", err)
+		if err := rows.Scan(into...); err != nil {
+			return err
 		}
-		p[1] = second.String
-		list = append(list, p)
+		visit()
 	}
-	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("read the tables of the outbox: %w", err)
-	}
-	return list, nil
+	return rows.Err()
 }
 
 // Naming returns the triggers that name a table of the outbox, as "trigger on table". In another
 // database, a trigger must name this database too. Without the outbox, each of them would fail the
 // writes to its table. The account sees triggers of tables for which it has the privilege TRIGGER.
 func Naming(ctx context.Context, db *sql.DB) (list []string, err error) {
-	rows, err := db.QueryContext(ctx, namingSQL)
-	if err != nil {
-		return nil, fmt.Errorf("look for triggers: %w", err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var what, elsewhere, database string
-		if err := rows.Scan(&what, &elsewhere, &database); err != nil {
-			return nil, fmt.Errorf("look for triggers: %w", err)
-		}
+	var what, elsewhere, database string
+	err = forEachRow(ctx, db, namingSQL, nil, []any{&what, &elsewhere, &database}, func() {
 		qualified := regexp.MustCompile("(?i)" + regexp.QuoteMeta(database) + "`?\\s*\\.\\s*`?cache_outbox")
 		if elsewhere == "" || qualified.MatchString(elsewhere) {
 			list = append(list, what)
 		}
-	}
-	if err := rows.Err(); err != nil {
+	})
+	if err != nil {
 		return nil, fmt.Errorf("look for triggers: %w", err)
 	}
 	return list, nil
@@ -267,18 +264,13 @@ func Naming(ctx context.Context, db *sql.DB) (list []string, err error) {
 // InsertColumns returns the columns that an account other than a worker's may insert into a table
 // that numbers its rows, as GRANT lists them, or "" for another table. The ID is none of them: one
 // row with a high ID leaves no ID for the next one.
-func InsertColumns(table string) string {
-	switch table {
-	case "cache_outbox":
-		return "entity, entity_id, params, trace"
-	case "cache_outbox_delayed":
-		return "entity, entity_id, params, trace, created_at, due_at, first_id, repeated"
-	case "cache_outbox_dead":
-		return "entity, entity_id, params, created_at, first_id, reason, error, map_version"
-	case "cache_outbox_sweeps":
-		return "kind, name, hold_ms, first_low, first_high"
-	}
-	return ""
+func InsertColumns(table string) string { return insertColumns[table] }
+
+var insertColumns = map[string]string{
+	"cache_outbox":         "entity, entity_id, params, trace",
+	"cache_outbox_delayed": "entity, entity_id, params, trace, created_at, due_at, first_id, repeated",
+	"cache_outbox_dead":    "entity, entity_id, params, created_at, first_id, reason, error, map_version",
+	"cache_outbox_sweeps":  "kind, name, hold_ms, first_low, first_high",
 }
 
 // RefuseIDs returns the statement of a trigger that refuses an insert which chooses the ID of its

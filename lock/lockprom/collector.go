@@ -16,53 +16,36 @@ import (
 // New returns a collector of Statistics at each scrape. It sends nothing to servers. Every metric
 // gets labels: two Lockers in one registry need different ones. Nil means none. Safe for concurrent
 // use, and after Close.
-func New(l *lock.Locker, labels prometheus.Labels) prometheus.Collector {
-	desc := func(name, help string, variable ...string) *prometheus.Desc {
-		return prometheus.NewDesc("unstale_lock_"+name, help, variable, labels)
-	}
-	return &collector{
-		locks:        l,
-		acquisitions: desc("acquisitions_total", "Acquisitions that were asked for, by their outcome.", "result"),
-		retries:      desc("retries_total", "Attempts that an unavailable server failed, and that Acquire repeated."),
-		lost:         desc("lost_total", "Acquired locks that were lost before they were released."),
-		overruns:     desc("overruns_total", "Sections that continued after their context had ended."),
-		unconfirmed:  desc("unconfirmed_total", "Locks whose release the backend has not confirmed in time."),
-		holding:      desc("holding", "Locks that this process holds now."),
-		wait:         desc("wait_seconds", "From the call to the acquisition, of those that were acquired."),
-		hold:         desc("hold_seconds", "From the acquisition to the release or the loss."),
-		mint:         desc("mint_seconds", "Writing tokens to MySQL, with the wait for the section before; failed ones too."),
-	}
-}
+func New(l *lock.Locker, labels prometheus.Labels) prometheus.Collector { return &collector{l, labels} }
 
 type collector struct {
-	locks *lock.Locker
-
-	acquisitions, retries, lost, overruns, unconfirmed, holding, wait, hold, mint *prometheus.Desc
+	locks  *lock.Locker
+	labels prometheus.Labels
 }
 
-func (c *collector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.acquisitions, c.retries, c.lost, c.overruns, c.unconfirmed, c.holding, c.wait, c.hold, c.mint} {
-		to <- d
-	}
-}
+func (c *collector) Describe(to chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, to) }
 
 func (c *collector) Collect(to chan<- prometheus.Metric) {
 	s := c.locks.Statistics()
+	desc := func(name, help string, variable ...string) *prometheus.Desc {
+		return prometheus.NewDesc("unstale_lock_"+name, help, variable, c.labels)
+	}
 	count := func(d *prometheus.Desc, n uint64, labels ...string) {
 		to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
 	}
-	count(c.acquisitions, s.Acquired, "acquired")
-	count(c.acquisitions, s.Held, "held")
-	count(c.acquisitions, s.GuardOpen, "guard_open")
-	count(c.acquisitions, s.Failed, "failed")
-	count(c.retries, s.Retries)
-	count(c.lost, s.Lost)
-	count(c.overruns, s.Overruns)
-	count(c.unconfirmed, s.Unconfirmed)
-	to <- prometheus.MustNewConstMetric(c.holding, prometheus.GaugeValue, float64(s.Holding))
-	to <- histogram(c.wait, s.Wait)
-	to <- histogram(c.hold, s.Hold)
-	to <- histogram(c.mint, s.Mint)
+	acquisitions := desc("acquisitions_total", "Acquisitions that were asked for, by their outcome.", "result")
+	count(acquisitions, s.Acquired, "acquired")
+	count(acquisitions, s.Held, "held")
+	count(acquisitions, s.GuardOpen, "guard_open")
+	count(acquisitions, s.Failed, "failed")
+	count(desc("retries_total", "Attempts that an unavailable server failed, and that Acquire repeated."), s.Retries)
+	count(desc("lost_total", "Acquired locks that were lost before they were released."), s.Lost)
+	count(desc("overruns_total", "Sections that continued after their context had ended."), s.Overruns)
+	count(desc("unconfirmed_total", "Locks whose release the backend has not confirmed in time."), s.Unconfirmed)
+	to <- prometheus.MustNewConstMetric(desc("holding", "Locks that this process holds now."), prometheus.GaugeValue, float64(s.Holding))
+	to <- histogram(desc("wait_seconds", "From the call to the acquisition, of those that were acquired."), s.Wait)
+	to <- histogram(desc("hold_seconds", "From the acquisition to the release or the loss."), s.Hold)
+	to <- histogram(desc("mint_seconds", "Writing tokens to MySQL, with the wait for the section before; failed ones too."), s.Mint)
 }
 
 func histogram(d *prometheus.Desc, took lock.Durations) prometheus.Metric {

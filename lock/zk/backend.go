@@ -1,6 +1,7 @@
 package zk
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,9 +41,7 @@ const defaultRoot = "/unstale/locks"
 
 // WithDefaults returns a copy with every zero replaced that has a default.
 func (b Backend) WithDefaults() Backend {
-	if b.Root == "" {
-		b.Root = defaultRoot
-	}
+	b.Root = cmp.Or(b.Root, defaultRoot)
 	if b.Dial == nil {
 		b.Dial = new(net.Dialer).DialContext
 	}

@@ -50,7 +50,7 @@ func send[T any](s *session, call func() (T, error)) (T, error) {
 	defer s.watchdog()()
 	value, err := call()
 	if err == nil || isAnswer(err) {
-		s.answered()
+		s.silent.Store(false)
 	}
 	return value, err
 }
@@ -78,13 +78,9 @@ func query[T any](ctx context.Context, s *session, call func() (T, error)) (T, e
 // isAnswer reports whether a server has said no. After any other error a request may have been
 // carried out.
 func isAnswer(err error) bool {
-	for _, answer := range []error{zk.ErrNoNode, zk.ErrNodeExists, zk.ErrNoAuth, zk.ErrInvalidACL, zk.ErrAuthFailed, zk.ErrBadArguments,
-		zk.ErrNoChildrenForEphemerals, zk.ErrInvalidPath, zk.ErrAPIError, zk.ErrUnknown} {
-		if errors.Is(err, answer) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]error{zk.ErrNoNode, zk.ErrNodeExists, zk.ErrNoAuth, zk.ErrInvalidACL, zk.ErrAuthFailed, zk.ErrBadArguments,
+		zk.ErrNoChildrenForEphemerals, zk.ErrInvalidPath, zk.ErrAPIError, zk.ErrUnknown},
+		func(answer error) bool { return errors.Is(err, answer) })
 }
 
 // create creates the node of a claim, in the directory of its lock, which it also creates. After a

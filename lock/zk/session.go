@@ -39,7 +39,7 @@ type session struct {
 	up      chan struct{} // closed while there is a connection
 	wire    *wire         // the latest one
 	problem error         // with the latest one, nil while there is a connection
-	silent  bool          // a server has left a request unanswered, and none has answered since
+	silent  atomic.Bool   // a server has left a request unanswered, and none has answered since
 	watched map[string]chan struct{}
 }
 
@@ -157,10 +157,8 @@ func (s *session) connected(ctx context.Context) error {
 
 // pause limits the rate of calls that fail immediately.
 func (s *session) pause(ctx context.Context) error {
-	timer := time.NewTimer(pauseTime)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(pauseTime):
 		return nil
 	case <-s.life.Done():
 		return context.Cause(s.life)
@@ -175,17 +173,10 @@ func (s *session) pause(ctx context.Context) error {
 // After such a connection the patience is all of Timeout until a server answers, since all servers
 // may be slow.
 func (s *session) patience() time.Duration {
-	if s.silent {
+	if s.silent.Load() {
 		return s.service.config.Timeout
 	}
 	return s.service.config.Timeout / 2
-}
-
-// answered records that a server has answered a request.
-func (s *session) answered() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.silent = false
 }
 
 // watchdog closes a connection that receives nothing for too long while a request waits. Then
@@ -220,7 +211,7 @@ func (s *session) suspect(sent time.Duration) time.Duration {
 	if left := max(sent, s.wire.heard()) + limit - locking.Now(); left > 0 {
 		return left
 	}
-	s.silent = true
+	s.silent.Store(true)
 	_ = s.wire.Close()
 	return limit
 }
