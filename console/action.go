@@ -182,7 +182,7 @@ func (c *actor) confirm(w http.ResponseWriter, r *http.Request, page actionPage,
 		http.SetCookie(w, &http.Cookie{Name: nameCookie, Value: url.QueryEscape(name), Path: c.cfg.Prefix + "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
 	}
 	it, who := page.intent, name+" (console)"
-	began := c.runs.start(c.base, id, func(ctx context.Context, progress func(string)) (string, error) {
+	began := c.runs.start(c.base, id, &run{Action: page.Action, Says: it.Says, Find: it.Find}, func(ctx context.Context, progress func(string)) (string, error) {
 		defer c.done()
 		result, err := "", store.Once(ctx, c.db, who, id[:orderID])
 		if err == nil {
@@ -195,7 +195,7 @@ func (c *actor) confirm(w http.ResponseWriter, r *http.Request, page actionPage,
 			err = errChanged
 		}
 		return result, err
-	}, func(run *run) { run.Action, run.Says, run.Find = page.Action, it.Says, it.Find })
+	})
 	if began == nil {
 		c.fail(w, r, http.StatusServiceUnavailable, "nothing was done: the console is stopping")
 		return
@@ -392,10 +392,14 @@ type run struct {
 	Began      time.Time
 	ended      chan struct{}
 
-	mu       sync.Mutex
-	progress string
-	result   string
-	err      error
+	mu    sync.Mutex
+	state runState
+}
+
+// A runState is how far a run is.
+type runState struct {
+	Over                  bool
+	Progress, Result, Err string
 }
 
 // runs are the latest runs of this process. Safe for concurrent use.
@@ -406,16 +410,15 @@ type runs struct {
 	active sync.WaitGroup
 }
 
-// start begins a run, or returns the run that has the ID already. fill completes a new one. It
-// returns nil after base has ended.
-func (all *runs) start(base context.Context, id string, do func(ctx context.Context, progress func(string)) (string, error), fill func(*run)) *run {
+// start begins a run, or returns the run that has the ID already. It returns nil after base has
+// ended.
+func (all *runs) start(base context.Context, id string, r *run, do func(ctx context.Context, progress func(string)) (string, error)) *run {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	if known := all.byID[id]; known != nil || base.Err() != nil {
 		return known
 	}
-	r := &run{Began: time.Now(), ended: make(chan struct{})}
-	fill(r)
+	r.Began, r.ended = time.Now(), make(chan struct{})
 	all.byID[id], all.order = r, append(all.order, id)
 	if len(all.order) > keptRuns {
 		delete(all.byID, all.order[0])
@@ -426,11 +429,14 @@ func (all *runs) start(base context.Context, id string, do func(ctx context.Cont
 		result, err := do(base, func(progress string) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			r.progress = progress
+			r.state.Progress = progress
 		})
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.result, r.err = result, err
+		r.state.Over, r.state.Result = true, result
+		if err != nil {
+			r.state.Err = reason(err)
+		}
 	})
 	return r
 }
@@ -456,22 +462,14 @@ func (c *actor) showRun(w http.ResponseWriter, r *http.Request) {
 		c.write(w, r, http.StatusNotFound, "run", nil)
 		return
 	}
+	found.mu.Lock()
 	data := struct {
 		*run
-		Over                  bool
-		Progress, Result, Err string
-	}{run: found}
-	select {
-	case <-found.ended:
-		data.Over = true
-	default:
+		runState
+	}{found, found.state}
+	found.mu.Unlock()
+	if !data.Over {
 		w.Header().Set("Refresh", "1") // with and without JavaScript
 	}
-	found.mu.Lock()
-	data.Progress, data.Result = found.progress, found.result
-	if found.err != nil {
-		data.Err = reason(found.err)
-	}
-	found.mu.Unlock()
 	c.write(w, r, http.StatusOK, "run", data)
 }

@@ -50,7 +50,6 @@ func (c *actor) expand(ctx context.Context, l store.DeadLetter) expandedLetter {
 // A deadVerb is an action on many dead letters.
 type deadVerb struct {
 	says, button, done, note string
-	corrects                 bool
 	run                      func(*store.Actions, context.Context, store.DeadQuery, func(total int)) ([]uint64, error) // nil: correct
 }
 
@@ -64,7 +63,7 @@ var (
 	}
 	correcting = deadVerb{
 		says: "Puts back %s", button: "Correct", done: "Retried %s as corrected.",
-		note: "The map refuses %s of those shown as corrected. They stay as they are.", corrects: true,
+		note: "The map refuses %s of those shown as corrected. They stay as they are.",
 	}
 )
 
@@ -229,8 +228,8 @@ func (v deadVerb) preview(c *actor, ctx context.Context, in url.Values) (*intent
 		return nil, err
 	}
 	it.Total, it.Shown, it.seen = n, len(letters), []any{n, letters}
-	to, run := correction{}, v.run
-	if v.corrects {
+	to, run, corrects := correction{}, v.run, v.run == nil
+	if corrects {
 		var fields []field
 		to, fields = newCorrection(in, letters)
 		it.Fields = append(it.Fields, fields...)
@@ -256,11 +255,11 @@ func (v deadVerb) preview(c *actor, ctx context.Context, in url.Values) (*intent
 	switch {
 	case n == 0:
 		it.Block = "no dead letter matches; it may have been retried or discarded already"
-	case v.corrects && to == (correction{}):
+	case corrects && to == (correction{}):
 		return it, nil // the new values are missing
-	case v.corrects && changed == 0 && n == len(letters):
+	case corrects && changed == 0 && n == len(letters):
 		it.Block = "nothing is corrected; change the entity or the parameters, or retry it as it is"
-	case v.corrects && refused == n:
+	case corrects && refused == n:
 		it.Block = "the running map refuses the row as corrected: " + why + "; correct the entity, the parameters, or the map"
 	case len(q.IDs) > n:
 		it.Notes = append(it.Notes, fmt.Sprintf("%s of these IDs: the others are gone, or do not match.", many(n, "dead letter")))

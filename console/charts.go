@@ -23,15 +23,13 @@ const (
 	shownEntities = 12
 )
 
-// chartsSource reads what happened in the last three hours.
-func (c *Console) chartsSource() *source {
-	return c.reads(chartsEvery, func(ctx context.Context) (any, error) {
-		points, err := store.Series(ctx, c.db, chartBars, barMinutes)
-		if err != nil {
-			return nil, err
-		}
-		return charts(points), nil
-	})
+// readCharts reads what happened in the last three hours.
+func (c *Console) readCharts(ctx context.Context) (any, error) {
+	points, err := store.Series(ctx, c.db, chartBars, barMinutes)
+	if err != nil {
+		return nil, err
+	}
+	return charts(points), nil
 }
 
 // A layer is one part of each bar.

@@ -64,29 +64,31 @@ func (c Config) nearEntity(l store.DeadLetter) string {
 	return near.DidYouMean(l.Entity, m.Entities(), "")
 }
 
-// deadSource reads the newest dead letters of each reason.
-func (c *Console) deadSource() *source {
-	return c.reads(listEvery, func(ctx context.Context) (any, error) {
-		acts := store.NewActions(c.db)
-		counts, err := acts.DeadReasons(ctx)
+// readDead reads the newest dead letters of each reason.
+func (c *Console) readDead(ctx context.Context) (any, error) {
+	acts := store.NewActions(c.db)
+	counts, err := acts.DeadReasons(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := []deadReason{}
+	for reason, n := range counts {
+		letters, err := acts.DeadLetters(ctx, store.DeadQuery{Reason: reason}, shownLetters)
 		if err != nil {
 			return nil, err
 		}
-		list := []deadReason{}
-		for reason, n := range counts {
-			letters, err := acts.DeadLetters(ctx, store.DeadQuery{Reason: reason}, shownLetters)
-			if err != nil {
-				return nil, err
-			}
-			shown := deadReason{Reason: reason, N: n}
-			for _, l := range letters {
-				shown.Letters = append(shown.Letters, shownLetter{l, c.cfg.nearEntity(l)})
-			}
-			list = append(list, shown)
-		}
-		slices.SortFunc(list, func(a, b deadReason) int { return b.N - a.N })
-		return list, nil
-	})
+		list = append(list, deadReason{reason, n, c.cfg.withNear(letters)})
+	}
+	slices.SortFunc(list, func(a, b deadReason) int { return b.N - a.N })
+	return list, nil
+}
+
+// withNear adds to dead letters the entities that they may mean.
+func (c Config) withNear(letters []store.DeadLetter) (list []shownLetter) {
+	for _, l := range letters {
+		list = append(list, shownLetter{l, c.nearEntity(l)})
+	}
+	return list
 }
 
 // shownOnPage is how many dead letters one page of their list has.
@@ -145,8 +147,6 @@ func (c *Console) serveDeadList(w http.ResponseWriter, r *http.Request) {
 		in.Set("before", strconv.FormatUint(letters[shownOnPage-1].ID, 10))
 		list.Older = "/dead?" + in.Encode()
 	}
-	for _, l := range letters {
-		list.Letters = append(list.Letters, shownLetter{l, c.cfg.nearEntity(l)})
-	}
+	list.Letters = c.cfg.withNear(letters)
 	c.writePage(w, r, http.StatusOK, "deadlist", list)
 }

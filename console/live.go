@@ -3,7 +3,9 @@ package console
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 )
@@ -23,7 +25,7 @@ const (
 // keeps it current. Safe for concurrent use.
 type hub struct {
 	sources []*source
-	changed func(*source) [][]byte // renders the panels of a source, as events
+	changed func(*source, reading) [][]byte // renders the panels of a source, as events
 	serves  func(*http.Request) bool
 	base    context.Context
 
@@ -76,7 +78,7 @@ func (h *hub) follow(ctx context.Context, s *source) {
 	for {
 		r := s.get(ctx, h.base)
 		if ctx.Err() == nil {
-			h.broadcast(ctx, s, h.changed(s))
+			h.broadcast(ctx, s, h.changed(s, r))
 		}
 		select {
 		case <-ctx.Done():
@@ -145,7 +147,7 @@ func (h *hub) stream(w http.ResponseWriter, r *http.Request) {
 				return
 			}
 		case <-alive.C:
-			if !write(event("alive", []byte("1"))) {
+			if !write(event("alive", "1")) {
 				return
 			}
 		}
@@ -153,14 +155,7 @@ func (h *hub) stream(w http.ResponseWriter, r *http.Request) {
 }
 
 // event returns a server-sent event.
-func event(name string, data []byte) []byte {
-	var b bytes.Buffer
-	b.WriteString("event: " + name + "\n")
-	for line := range bytes.SplitSeq(data, []byte("\n")) {
-		b.WriteString("data: ")
-		b.Write(bytes.ReplaceAll(line, []byte("\r"), nil)) // it would end the line
-		b.WriteByte('\n')
-	}
-	b.WriteByte('\n')
-	return b.Bytes()
+func event(name, data string) []byte {
+	lines := strings.NewReplacer("\r", "", "\n", "\ndata: ").Replace(data) // a \r would end the line
+	return fmt.Appendf(nil, "event: %s\ndata: %s\n\n", name, lines)
 }

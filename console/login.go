@@ -223,10 +223,7 @@ func (g *guard) onLoopback(w http.ResponseWriter, r *http.Request) {
 // isForwarded reports whether a request has a header that a proxy adds.
 func isForwarded(h http.Header) bool {
 	for name := range h {
-		switch {
-		case strings.HasPrefix(name, "X-Forwarded-"):
-			return true
-		case slices.Contains([]string{"Forwarded", "Via", "X-Real-Ip", "X-Client-Ip", "True-Client-Ip", "Cf-Connecting-Ip"}, name):
+		if strings.HasPrefix(name, "X-Forwarded-") || slices.Contains([]string{"Forwarded", "Via", "X-Real-Ip", "X-Client-Ip", "True-Client-Ip", "Cf-Connecting-Ip"}, name) {
 			return true
 		}
 	}

@@ -39,7 +39,7 @@ type panel struct {
 
 // addPanels makes all panels, in the order of the page.
 func (c *Console) addPanels() {
-	status, history := c.statusSource(), c.chartsSource()
+	status, history := c.statusSource(), c.reads(chartsEvery, c.readCharts)
 	c.acts.rights = c.reads(listEvery, c.acts.readRights)
 	list := []panel{
 		{"sentence", "Overall status", "whether anything is stale is unknown", status, false},
@@ -47,13 +47,13 @@ func (c *Console) addPanels() {
 		{"figures", "Now", "how many rows wait is unknown", status, true},
 		{"entities", "Last three hours, by entity", "which entities were invalidated is unknown", history, true},
 		{"charts", "Last three hours", "what happened in the last three hours is unknown", history, false},
-		{"found", "Old entries found", "whether old entries were found is unknown", c.foundSource(), false},
+		{"found", "Old entries found", "whether old entries were found is unknown", c.reads(listEvery, c.readFound), false},
 		{"recent", "Invalidated last", "what was invalidated last is unknown", c.recentSource(), false},
 		{"workers", "Workers", "which workers MySQL knows is unknown", status, false},
 		{"sweeps", "Sweeps", "which sweeps wait is unknown", status, true},
-		{"dead", "Dead letters", "which rows are dead letters is unknown", c.deadSource(), false},
-		{"delayed", "Delayed rows", "which rows are delayed is unknown", c.delayedSource(), false},
-		{"audit", "Operators' actions", "what operators did is unknown", c.auditSource(), false},
+		{"dead", "Dead letters", "which rows are dead letters is unknown", c.reads(listEvery, c.readDead), false},
+		{"delayed", "Delayed rows", "which rows are delayed is unknown", c.reads(listEvery, c.readDelayed), false},
+		{"audit", "Operators' actions", "what operators did is unknown", c.reads(listEvery, c.readAudit), false},
 	}
 	if c.cfg.Actions {
 		list = append(list, panel{"actions", "Actions", "what may be done here is unknown", c.reads(listEvery, c.acts.listActions), true})
@@ -120,13 +120,10 @@ func (c *Console) body(t *template.Template, p *panel, r reading) template.HTML 
 }
 
 // changed renders the panels of a source as events.
-func (c *Console) changed(s *source) (events [][]byte) {
-	s.mu.Lock()
-	r := s.last
-	s.mu.Unlock()
+func (c *Console) changed(s *source, r reading) (events [][]byte) {
 	for _, p := range c.panels {
 		if p.from == s {
-			events = append(events, event(p.Name, []byte(c.body(c.events, p, r))))
+			events = append(events, event(p.Name, string(c.body(c.events, p, r))))
 		}
 	}
 	return events

@@ -87,26 +87,19 @@ func onlyRows(all []recentBatch) []recentBatch {
 }
 
 func newRecentBatch(b store.RecentBatch, m *invalidation.Map) recentBatch {
-	out := recentBatch{RecentBatch: b, More: b.Rows}
-	for i := range b.Entries {
-		if len(out.Shown) == shownEntries {
-			break
+	out := recentBatch{RecentBatch: b}
+	for _, entry := range b.Entries[:min(len(b.Entries), shownEntries)] {
+		e := recentEntry{JournalEntry: entry}
+		if names := slices.Concat(e.Keys, e.Patterns, e.Sets); len(names) > 0 {
+			e.Name, e.Names = names[0], len(names)-1
 		}
-		e := recentEntry{JournalEntry: b.Entries[i]}
-		for _, names := range [][]string{e.Keys, e.Patterns, e.Sets} {
-			if e.Name == "" && len(names) > 0 {
-				e.Name = names[0]
-			}
-		}
-		e.Names = max(e.JournalEntry.Names()-1, 0)
 		if b.Journey != nil && e.WrittenMicros != 0 && b.Journey.Unlinked != 0 && !e.Scheduled() {
 			after := b.SettledAt.Add(-b.Journey.Unlinked).Sub(time.UnixMicro(e.WrittenMicros))
 			e.After, e.MayRepeat = &after, history.MayRepeat(m, e.Entity, after)
 		}
 		out.Shown = append(out.Shown, e)
 	}
-	out.More = max(max(b.Rows, len(b.Entries))-len(out.Shown), 0)
-	out.Entries = nil
+	out.More, out.Entries = max(b.Rows, len(b.Entries))-len(out.Shown), nil
 	return out
 }
 
@@ -127,15 +120,13 @@ func (l rowList[Row]) More() string {
 	return output.Count(l.Total - len(l.Rows))
 }
 
-// delayedSource reads the delayed rows that are due first.
-func (c *Console) delayedSource() *source {
-	return c.reads(listEvery, func(ctx context.Context) (any, error) {
-		rows, total, err := store.NewActions(c.db).DelayedRows(ctx, store.DelayedQuery{}, shownRows)
-		if err != nil {
-			return nil, err
-		}
-		return rowList[store.DelayedRow]{rows, total}, nil
-	})
+// readDelayed reads the delayed rows that are due first.
+func (c *Console) readDelayed(ctx context.Context) (any, error) {
+	rows, total, err := store.NewActions(c.db).DelayedRows(ctx, store.DelayedQuery{}, shownRows)
+	if err != nil {
+		return nil, err
+	}
+	return rowList[store.DelayedRow]{rows, total}, nil
 }
 
 // An auditRow is one action of an operator, in words.
@@ -148,19 +139,17 @@ type auditRow struct {
 // An auditDetail is one argument of an action. Without a label, it is all of them.
 type auditDetail struct{ Label, Value string }
 
-// auditSource reads the latest actions of operators.
-func (c *Console) auditSource() *source {
-	return c.reads(listEvery, func(ctx context.Context) (any, error) {
-		records, total, err := store.NewActions(c.db).Audit(ctx, store.AuditQuery{}, shownRows)
-		if err != nil {
-			return nil, err
-		}
-		rows := make([]auditRow, len(records))
-		for i, r := range records {
-			rows[i] = newAuditRow(r)
-		}
-		return rowList[auditRow]{rows, total}, nil
-	})
+// readAudit reads the latest actions of operators.
+func (c *Console) readAudit(ctx context.Context) (any, error) {
+	records, total, err := store.NewActions(c.db).Audit(ctx, store.AuditQuery{}, shownRows)
+	if err != nil {
+		return nil, err
+	}
+	rows := make([]auditRow, len(records))
+	for i, r := range records {
+		rows[i] = newAuditRow(r)
+	}
+	return rowList[auditRow]{rows, total}, nil
 }
 
 // auditActions has the words for each action.
@@ -236,9 +225,7 @@ func auditValue(name string, raw json.RawMessage) string {
 	return string(raw)
 }
 
-// foundSource reads the old entries that were found most recently.
-func (c *Console) foundSource() *source {
-	return c.reads(listEvery, func(ctx context.Context) (any, error) {
-		return history.LatestOld(ctx, c.db, shownRows)
-	})
+// readFound reads the old entries that were found most recently.
+func (c *Console) readFound(ctx context.Context) (any, error) {
+	return history.LatestOld(ctx, c.db, shownRows)
 }

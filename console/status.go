@@ -32,48 +32,37 @@ type state struct {
 
 // statusSource reads what `unstale status` shows.
 func (c *Console) statusSource() *source {
-	s := &statusReader{console: c}
-	if c.db != nil {
-		s.looker = status.New(c.db, c.redis)
-	}
-	return &source{every: statusEvery, limit: statusLimit, read: s.readStatus}
-}
-
-// A statusReader is the state of the status source, which reads one at a time.
-type statusReader struct {
-	console *Console
-	looker  *status.Looker // nil: no account
-	looked  bool
-	last    *store.Status
-	at      time.Time
-}
-
-func (s *statusReader) readStatus(ctx context.Context) (any, error) {
-	out := state{Own: s.console.own()}
-	if s.looker == nil {
-		out.Verdict = out.Own.verdict()
-		return out, errNoAccount
-	}
-	read := s.looker.LookTwice
-	if s.looked {
-		read = s.looker.Look
-	}
-	st, v, err := read(ctx)
-	s.looked = err == nil
-	if err == nil {
-		s.last, s.at = &st, time.Now()
-	} else {
-		v = status.Unread(err)
-	}
-	out.Verdict, out.Status, out.At, out.Lost = v, s.last, s.at, err != nil
-	for _, w := range st.Workers {
-		if w.Lives() && len(out.Workers) < shownWorkers {
-			out.Workers = append(out.Workers, liveWorker{w})
-		} else {
-			out.Gone++
+	s := &source{every: statusEvery, limit: statusLimit}
+	if c.db == nil {
+		s.read = func(context.Context) (any, error) {
+			own := c.own()
+			return state{Own: own, Verdict: own.verdict()}, errNoAccount
 		}
+		return s
 	}
-	return out, err
+	looker, looked, last := status.New(c.db, c.redis), false, state{}
+	s.read = func(ctx context.Context) (any, error) {
+		look := looker.LookTwice
+		if looked {
+			look = looker.Look
+		}
+		st, v, err := look(ctx)
+		if looked = err == nil; looked {
+			last = state{Status: &st, At: time.Now()}
+		} else {
+			v = status.Unread(err)
+		}
+		out := state{Own: c.own(), Verdict: v, Status: last.Status, At: last.At, Lost: err != nil}
+		for _, w := range st.Workers {
+			if w.Lives() && len(out.Workers) < shownWorkers {
+				out.Workers = append(out.Workers, liveWorker{w})
+			} else {
+				out.Gone++
+			}
+		}
+		return out, err
+	}
+	return s
 }
 
 // shownIn has the panel that shows more about a cause.
@@ -142,13 +131,8 @@ func (s state) Figures() []figure {
 
 // cutSpan returns a duration as a number and its unit.
 func cutSpan(d time.Duration) (value, unit string) {
-	text := output.Span(d)
-	for i := range text {
-		if text[i] == ' ' {
-			return text[:i], text[i+1:]
-		}
-	}
-	return text, ""
+	value, unit, _ = strings.Cut(output.Span(d), " ")
+	return value, unit
 }
 
 // unit returns the name of n things.

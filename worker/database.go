@@ -132,7 +132,7 @@ func (d *databaseStatus) names(m *invalidation.Map) (list []string) {
 	}
 	if d.namesCut.Swap(m) != m {
 		d.Log.Info("map has more names than are published", "map_version", m.Version(), "names", len(list), "published", maxNames,
-			"effect", "conflicts with other databases on the remaining names are not reported")
+			"effect", "shadow reads of another database on this Redis may report entries with the remaining names")
 	}
 	return list[:maxNames]
 }

@@ -137,7 +137,7 @@ func newMetrics(inUse *invalidation.Map, differs bool) *metrics {
 	m.state.Sweeping.Set(1)
 	m.dead = gauges("rows_dead", "Dead letters now, by reason.", "reason")
 	m.idsLeft = gauges("ids_left", "IDs that a table has left for new rows; at 0 every insert fails. Below 2^63 an insert has chosen a high one.", "table")
-	m.conflicts = gauges("database_conflicts", "Conflicts of databases on this Redis, by kind: restored (the database is older than Redis), id (two have one ID), names (two have the same names).", "kind")
+	m.conflicts = gauges("database_conflicts", "Conflicts of databases on this Redis, by kind: restored (the database is older than Redis), id (two have one ID).", "kind")
 	m.observeConflicts(nil)
 	m.batchSeconds = histogram("batch_seconds", "A batch, from the claim to the commit.",
 		prometheus.ExponentialBuckets(0.0005, 2, 14))

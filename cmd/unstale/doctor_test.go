@@ -43,7 +43,7 @@ func TestDoctor(t *testing.T) {
 	schematest.Up(t, env.DB)
 	want(exitDone, "0 critical, 0 warnings, 0 unknown, 2 ok\n", "", "--check", "reach", "--check", "schema")
 	// by root
-	want(exitWarning, "warning   mysql-excess", "there are warnings", "--check", "mysql-excess")
+	want(exitWarning, "warning   mysql-rights", "there are warnings", "--check", "mysql-rights")
 	want(exitDone, "unknown   queue              no worker", "", "--check", "queue")
 	want(exitWarning, "unknown   queue", "something is unknown", "--check", "queue", "--strict")
 	want(exitFail, "the map is refused", "something is critical", "--map", "nowhere.yaml", "--check", "reach")

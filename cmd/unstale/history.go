@@ -15,6 +15,7 @@ import (
 	"github.com/unstale/unstale/internal/history"
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/output"
+	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/protocol"
 )
 
@@ -308,12 +309,12 @@ func isPattern(pattern, key string) bool {
 
 func isName(name, key string) bool { return name == key }
 
-func printRowPlace(p process, w history.RowPlace) {
+func printRowPlace(p process, w store.RowPlace) {
 	text := fmt.Sprintf("now: row %d ", w.Row)
 	if w.Row == 0 {
 		text = "now: a scheduled row "
 	}
-	switch w.Where {
+	switch w.Table {
 	case "delayed":
 		text += "is delayed until " + w.DueAt.Format(time.RFC3339)
 	case "dead":

@@ -5,7 +5,6 @@ package main
 import (
 	"cmp"
 	"database/sql"
-	"fmt"
 	"maps"
 	"net/http"
 	"os"
@@ -239,12 +238,6 @@ func (d *stopDrill) stops() []stop {
 		}, {
 			name: "a dropped definer", account: "audit", check: "capture", finding: "1449", args: audit,
 			plant: func() { d.do("DROP USER 'definer'@'%'") }, heal: d.makeDefiner,
-		}, {
-			name: "two databases with the same names on one Redis", check: "databases", finding: "another",
-			plant: func() {
-				d.redisDo("HSET", "unstale:sources", "another", fmt.Sprintf(`%d {"source": "another", "server": "s", "schema": "another", "names": ["shop:thing:*"]}`,
-					time.Now().Add(time.Hour).UnixMicro()))
-			}, heal: func() { d.redisDo("HDEL", "unstale:sources", "another") },
 		},
 	}
 }

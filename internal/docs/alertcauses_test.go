@@ -86,11 +86,13 @@ func (d *drill) useUpIDs() (cure func()) {
 	}
 }
 
-// shareNames publishes a database that no worker of the drill serves. Its time is in the future, so
-// it stays until it is removed.
-func (d *drill) shareNames() (cure func()) {
+// shareID publishes a copy of the database, which no worker of the drill serves. Its time is in the
+// future, so it stays until it is removed.
+func (d *drill) shareID() (cure func()) {
 	d.t.Helper()
-	record := fmt.Sprintf(`%d {"source": "another", "server": "s", "schema": "another", "names": ["zahraah:product:*"]}`, time.Now().Add(time.Hour).UnixMicro())
+	var source string
+	d.must(d.db.QueryRowContext(d.t.Context(), "SELECT id FROM cache_outbox_source").Scan(&source))
+	record := fmt.Sprintf(`%d {"source": %q, "server": "s", "schema": "another"}`, time.Now().Add(time.Hour).UnixMicro(), source)
 	d.must(d.keys.HSet(d.t.Context(), "unstale:sources", "another", record).Err())
 	return func() { d.must(d.keys.HDel(d.t.Context(), "unstale:sources", "another").Err()) }
 }

@@ -33,7 +33,7 @@ var drills = [][]cause{
 		{"a transaction locks rows", (*drill).holdRows, []string{"UnstaleStalled", "UnstaleOverdue"}},
 		{"triggers are not checked", (*drill).compareNoMore, []string{"UnstaleCaptureUnchecked"}},
 		{"an insert uses the last ID", (*drill).useUpIDs, []string{"UnstaleIDsRunOut"}},
-		{"another database has the same names", (*drill).shareNames, []string{"UnstaleDatabasesConflict"}},
+		{"another database has the same ID", (*drill).shareID, []string{"UnstaleDatabasesConflict"}},
 		{"a program stores old entries", (*drill).storeOldEntries, []string{"UnstaleStaleEntry"}},
 		{"an entity is missing from the map", (*drill).unknownEntity, []string{"UnstaleRowsDead"}},
 		{"the worker may not access keys", (*drill).foreignKeys, []string{"UnstaleRowsDelayed"}},

@@ -103,7 +103,7 @@ func startDrill(t *testing.T) *drill {
 	d.keys, d.noise = d.client(d.cache), d.client(d.other)
 	d.first = worker.Config{Redis: d.throughLink(), MapFile: d.mapFile}
 	overloaded := worker.Config{Redis: d.throughLink(), MapFile: d.otherMap, BatchRows: 1}
-	overloaded.Redis.DB = 1 // two databases with the same names would be a conflict
+	overloaded.Redis.DB = 1 // the keys of another database
 	clustered := worker.Config{Redis: &redis.UniversalOptions{Addrs: d.cluster.Client.Options().Addrs, IsClusterMode: true}, MapFile: d.otherMap}
 	d.db, d.overloaded = d.outbox(&d.first, testenv.MySQL(t)), d.outbox(&overloaded, testenv.MySQL(t))
 	d.hangable = d.outbox(&clustered, testenv.OwnDatabase(t, servers.BinaryLog...))

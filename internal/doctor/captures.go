@@ -29,16 +29,15 @@ func captures(ctx context.Context, e *Inputs) (all []Finding, err error) {
 	}
 	c := &capture.Capturer{DB: on.DB(), Captures: wanted, Definer: e.Definer, Notify: func(string) {}}
 	changes, err := c.Plan(ctx)
-	var fault capture.Fault
-	switch {
+	switch _, isFault := errors.AsType[capture.Fault](err); {
 	// a worker's account does not see the tables of the application
-	case errors.As(err, &fault) && !audited:
+	case isFault && !audited:
 		return []Finding{unknown("whether the triggers are those of the map", err, notGivenSQL)}, nil
-	case err != nil && !errors.As(err, &fault):
-		return nil, err
-	case err != nil:
+	case isFault:
 		return []Finding{found(Critical, "the tables do not allow what the map captures", err.Error(),
 			"correct the map's section capture, or the tables")}, nil
+	case err != nil:
+		return nil, err
 	}
 	hidden := 0
 	for _, change := range changes {
@@ -65,9 +64,7 @@ func captures(ctx context.Context, e *Inputs) (all []Finding, err error) {
 		all = append(all, unknown(fmt.Sprintf("%d of %s", hidden, output.Things(len(changes), "trigger")),
 			errors.New("without the right TRIGGER on a table the server shows none of it"), notGivenSQL))
 	}
-	if len(all) == 0 {
-		all = append(all, ok("%s are those of the map", output.Things(len(changes), "trigger")))
-	}
+	all = orOK(all, "%s are those of the map", output.Things(len(changes), "trigger"))
 	more, err := definers(ctx, c, changes)
 	if err != nil {
 		return all, err

@@ -22,21 +22,19 @@ const checkLimit = 10 * time.Second
 var Checks = []Check{
 	{"reach", "whether the servers answer and the map can be read", nil, reach},
 	{"schema", "whether the outbox's tables fit this binary", []need{aMySQL}, schemaFits},
-	{"mysql-rights", "what the worker's MySQL account may do, by doing it to no row", []need{aMySQL}, mysqlRights},
-	{"mysql-excess", "what the worker's MySQL account may do and need not", []need{aMySQL}, mysqlExcess},
+	{"mysql-rights", "what the worker's MySQL account may do, by doing it to no row, and what it need not", []need{aMySQL}, mysqlRights},
 	{"ids", "how many IDs the tables of the outbox have left", []need{aMySQL}, ids},
 	{"float-ids", "whether a driver wrote IDs as floats", []need{aMySQL, aMap}, floatIDs},
 	{"mysql-settings", "settings of the MySQL server", []need{aMySQL}, mysqlSettings},
 	{"mysql-connections", "connections against the server's cap", []need{aMySQL}, mysqlConnections},
-	{"redis-rights", "what the worker's Redis account may do, by doing it to made-up names", []need{aRedis}, redisRights},
-	{"redis-excess", "what the worker's Redis account may do and need not", []need{aRedis, auditRedis}, redisExcess},
+	{"redis-rights", "what the worker's Redis account may do, by doing it to made-up names, and what it need not", []need{aRedis}, redisRights},
 	{"redis-publishers", "which users of Redis may publish to readers", []need{aRedis, auditRedis, aMap}, redisPublishers},
 	{"lookups", "whether the map's lookups run, and find the same for several IDs together as one by one", []need{aMySQL, aMap}, lookupsRun},
 	{"capture", "whether the triggers are those of the map", []need{aMap}, captures},
 	{"queue", "whether rows, sweeps and dead letters wait", []need{aMySQL}, queue},
 	{"running-map", "whether workers use this map", []need{aMySQL, aMap}, runningMap},
 	{"beacon", "whether this Redis has what workers were told by theirs", []need{aMySQL, aRedis}, beacons},
-	{"databases", "whether workers of another database share this Redis, and whether this one was restored", []need{aMySQL, aRedis}, databases},
+	{"databases", "whether another database on this Redis has the ID of this one, and whether this one was restored", []need{aMySQL, aRedis}, databases},
 	{"clocks", "this host's clock against the servers'", nil, clocks},
 
 	{"mysql-inserts", "which accounts may choose the ID of a row", []need{auditMySQL}, inserts},
@@ -67,19 +65,16 @@ func Examine(ctx context.Context, e *Inputs, names ...string) []Finding {
 }
 
 func (c *Check) make(ctx context.Context, e *Inputs) (all []Finding) {
-	if cure, reason := e.lacks(c.needs); reason != nil {
-		all = []Finding{unknown(c.About, reason, cure)}
-	} else {
-		limited, cancel := context.WithTimeout(ctx, checkLimit)
-		defer cancel()
-		some, err := c.run(limited, e)
-		if err != nil {
-			if limited.Err() != nil {
-				err = errors.Join(errors.New("it was not over within "+checkLimit.String()), err)
-			}
-			some = append(some, unknown(c.About, err, ""))
+	limited, cancel := context.WithTimeout(ctx, checkLimit)
+	defer cancel()
+	cure, err := e.lacks(c.needs)
+	if err == nil {
+		if all, err = c.run(limited, e); err != nil && limited.Err() != nil {
+			err = errors.Join(errors.New("it was not over within "+checkLimit.String()), err)
 		}
-		all = some
+	}
+	if err != nil {
+		all = append(all, unknown(c.About, err, cure))
 	}
 	for i := range all {
 		all[i].Check = c.Name

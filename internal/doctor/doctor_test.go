@@ -29,7 +29,7 @@ func testHealthy(w *testbed) {
 	if got, want := strings.Join(unknown[true], " "), "queue running-map beacon databases"; got != want {
 		t.Errorf("with the audit %s is unknown, wanted %s", got, want)
 	}
-	if got, want := strings.Join(unknown[false], " "), "redis-excess redis-publishers queue running-map beacon databases mysql-inserts purge transactions mysql-replication redis-memory redis-persistence redis-slowlog redis-replication redis-state state"; got != want {
+	if got, want := strings.Join(unknown[false], " "), "redis-rights redis-publishers queue running-map beacon databases mysql-inserts purge transactions mysql-replication redis-memory redis-persistence redis-slowlog redis-replication redis-state state"; got != want {
 		t.Errorf("without the audit %s is unknown, wanted %s", got, want)
 	}
 	w.inputs.AuditMySQL, w.inputs.AuditRedis = nil, nil

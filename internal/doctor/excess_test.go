@@ -63,7 +63,7 @@ func testElsewhere(w *testbed) {
 		if f := find(w.examine("reach"), "reach", says); f == nil || f.Severity != severity {
 			t.Errorf("reach does not tell %q: %+v", says, w.examine("reach"))
 		}
-		for _, check := range []string{"redis-excess", "redis-publishers", "redis-memory", "redis-persistence", "redis-slowlog", "redis-replication", "redis-state"} {
+		for _, check := range []string{"redis-rights", "redis-publishers", "redis-memory", "redis-persistence", "redis-slowlog", "redis-replication", "redis-state"} {
 			w.wantUnknown(check, says)
 		}
 	}
@@ -100,28 +100,28 @@ func excessInRedis(w *testbed) {
 		"keys flushall flushdb swapdb shutdown monitor replicaof acl|setuser save client|kill script|load function|load fcall del rename",
 	} {
 		give("+" + strings.ReplaceAll(commands, " ", " +"))
-		w.wantExcess("redis-excess", strings.Split(strings.ToUpper(commands), " ")...)
+		w.wantExcess("redis-rights", strings.Split(strings.ToUpper(commands), " ")...)
 	}
 	give("+@all")
-	w.wantExcess("redis-excess", "ACL|", "more")
+	w.wantExcess("redis-rights", "ACL|", "more")
 	give("+migrate ~sess:* &* %R~other:* (+get ~third:*)")
-	w.wantExcess("redis-excess", "MIGRATE", "~sess:*", "&*", "%R~other:*", "~third:*")
+	w.wantExcess("redis-rights", "MIGRATE", "~sess:*", "&*", "%R~other:*", "~third:*")
 	give("~*")
-	w.wantExcess("redis-excess", "~*")
+	w.wantExcess("redis-rights", "~*")
 	give("~zahraah:[ab]*")
-	w.wantUnknown("redis-excess", "nobody can compare")
+	w.wantUnknown("redis-rights", "nobody can compare")
 	give("")
 	w.acl(audit, "-acl|getuser")
-	w.wantUnknown("redis-excess", "+acl|getuser")
+	w.wantUnknown("redis-rights", "+acl|getuser")
 	w.acl(audit, "-command")
-	w.wantUnknown("redis-excess", "+command")
+	w.wantUnknown("redis-rights", "+command")
 	w.acl(audit, "+command +acl|getuser")
 	m := w.inputs.Map
 	w.inputs.Map = nil
-	w.wantUnknown("redis-excess", "give --map")
-	w.wantUnknown("mysql-excess", "without a map: SELECT on `shop`.`product_categories`")
+	w.wantUnknown("redis-rights", "give --map")
+	w.wantUnknown("mysql-rights", "without a map: SELECT on `shop`.`product_categories`")
 	w.inputs.Map = m
-	for _, check := range []string{"redis-excess", "mysql-excess"} {
+	for _, check := range []string{"redis-rights", "mysql-rights"} {
 		if all := w.examine(check); len(all) != 1 || all[0].Severity != doctor.OK {
 			w.t.Errorf("with the rules of unstale acl: %+v", all)
 		}
@@ -132,7 +132,7 @@ func excessInRedis(w *testbed) {
 	}
 	w.useMap(string(shipped))
 	w.acl(worker, "reset "+workerRules(w.t, string(shipped)))
-	for _, f := range w.examine("redis-excess", "redis-rights") {
+	for _, f := range w.examine("redis-rights") {
 		if f.Severity != doctor.OK {
 			w.t.Errorf("the shipped map with the rules of unstale acl: %+v", f)
 		}
@@ -164,18 +164,18 @@ func excessInMySQL(w *testbed) {
 	}
 	w.sql("GRANT SELECT ON shop.cache_outbox_version TO 'unstale'@'%' WITH GRANT OPTION", "GRANT idle TO 'unstale'@'%'")
 	w.inputs.MySQL = w.mysql(worker, "shop")
-	w.wantExcess("mysql-excess", append(told, "GRANT OPTION on `shop`.`cache_outbox_version`")...)
-	w.wantUnknown("mysql-excess", "`idle`")
+	w.wantExcess("mysql-rights", append(told, "GRANT OPTION on `shop`.`cache_outbox_version`")...)
+	w.wantUnknown("mysql-rights", "`idle`")
 	active := "SET DEFAULT ROLE idle TO 'unstale'@'%'"
 	if !mysql {
 		active = "SET DEFAULT ROLE idle FOR 'unstale'@'%'"
 	}
 	w.sql(active)
 	w.inputs.MySQL = w.mysql(worker, "shop")
-	w.wantExcess("mysql-excess", "DROP on `shop`.`cache_outbox_summaries`")
+	w.wantExcess("mysql-rights", "DROP on `shop`.`cache_outbox_summaries`")
 	well := func(when string) {
 		w.t.Helper()
-		for _, f := range w.examine("mysql-excess", "mysql-rights", "lookups") {
+		for _, f := range w.examine("mysql-rights", "lookups") {
 			if f.Severity.AtLeast(doctor.Warning) {
 				w.t.Errorf("%s: %+v", when, f)
 			}
@@ -196,7 +196,7 @@ func excessInMySQL(w *testbed) {
 	w.sql("CREATE SQL SECURITY INVOKER VIEW listed AS SELECT product_id, category_id FROM product_categories")
 	w.useMap(strings.Replace(everything, "FROM product_categories", "FROM listed", 1))
 	w.sql("GRANT SELECT ON shop.listed TO 'unstale'@'%'")
-	w.wantUnknown("mysql-excess", "lookups name listed, which may need it: SELECT on `shop`.`product_categories`")
+	w.wantUnknown("mysql-rights", "lookups name listed, which may need it: SELECT on `shop`.`product_categories`")
 	well("of a view that reads with the rights of who asks")
 	w.inputs.Map = m
 	w.sql("DROP VIEW listed")
@@ -207,7 +207,7 @@ func excessInMySQL(w *testbed) {
 func (w *testbed) useAccountOfCure(user string) {
 	w.t.Helper()
 	w.inputs.MySQL = w.mysql(user, "shop")
-	f := find(w.examine("mysql-excess"), "mysql-excess", "may do more")
+	f := find(w.examine("mysql-rights"), "mysql-rights", "may do more")
 	if f == nil || strings.Contains(f.Cure, "REVOKE") {
 		w.t.Fatalf("%+v", f)
 	}

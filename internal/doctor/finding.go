@@ -49,6 +49,14 @@ func unknown(title string, reason error, cure string) Finding {
 	return found(Unknown, title, reason.Error(), cure)
 }
 
+// orOK returns findings, or if there are none one that says that all is well.
+func orOK(all []Finding, format string, args ...any) []Finding {
+	if len(all) > 0 {
+		return all
+	}
+	return []Finding{ok(format, args...)}
+}
+
 // Worst returns the worst severity of findings, OK if there is none.
 func Worst(all []Finding) Severity {
 	worst := OK

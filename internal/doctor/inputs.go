@@ -41,6 +41,8 @@ type Inputs struct {
 
 	LongTransaction time.Duration // age of an open transaction that is reported; whole seconds
 
+	mayExceed bool // the accounts are those of a proof, which may do more than a worker
+
 	reached map[need]error // nil: it answers, or in Redis Cluster at least one master does
 	// accounts for an audit that lead to other servers than the worker's
 	elsewhere map[need]*elsewhere
@@ -210,8 +212,7 @@ func (n need) severity() Severity {
 
 func mapFinding(err error) Finding {
 	cure := "fix it; 'unstale map check' says more"
-	var faults invalidation.Faults
-	if !errors.As(err, &faults) {
+	if _, refused := errors.AsType[invalidation.Faults](err); !refused {
 		cure = "name the file with --map"
 	}
 	return found(Critical, "the map is refused: no worker starts with it, and one that runs keeps the old one", err.Error(), cure)
@@ -317,7 +318,7 @@ func (e *Inputs) otherMySQL(ctx context.Context) (*elsewhere, error) {
 	// a server that does not report its sources counts as no replica
 	sources, _ := sourcesOf(ctx, e.AuditMySQL.DB())
 	for _, s := range sources {
-		uuid, id, port := s.first("Source_UUID", "Master_UUID"), s.first("Source_Server_Id", "Master_Server_Id"), s.first("Source_Port", "Master_Port")
+		uuid, id, port := s["Source_UUID"], s["Source_Server_Id"], s["Source_Port"]
 		if uuid != "" && uuid == workers["server_uuid"] || uuid == "" && id == workers["server_id"] && port == workers["port"] {
 			other.replica = true
 		}
@@ -407,15 +408,4 @@ func texts(ctx context.Context, db *sql.DB, query string, args ...any) (all []st
 		}
 	}
 	return all, err
-}
-
-// first returns the first of several columns that a row has: MySQL 8.4 has renamed columns that
-// MariaDB has not.
-func (r row) first(names ...string) string {
-	for _, name := range names {
-		if v, ok := r[name]; ok {
-			return v
-		}
-	}
-	return ""
 }

@@ -82,17 +82,14 @@ func transactions(ctx context.Context, e *Inputs) (all []Finding, err error) {
 		all = append(all, unknown("transactions that are prepared for XA", err, "GRANT XA_RECOVER_ADMIN ON *.* to the account of --audit-mysql-dsn"))
 	case len(prepared) > 0:
 		all = append(all, found(Warning, "transactions are prepared for XA and wait to be ended: they may hold rows of the outbox, and no restart frees these",
-			fmt.Sprintf("%s, the first %s", output.Things(len(prepared), "transaction"), quoted(prepared[0].first("data"))),
+			fmt.Sprintf("%s, the first %s", output.Things(len(prepared), "transaction"), quoted(prepared[0]["data"])),
 			"XA RECOVER CONVERT XID; lists them; XA COMMIT or XA ROLLBACK those that their coordinator has forgotten"))
 	}
 	if unclear > 0 {
 		all = append(all, unknown("whether these transactions hold rows of the outbox", errors.New("the server does not show which tables a transaction has locked"),
 			"in MySQL GRANT SELECT ON performance_schema.data_locks; MariaDB has no such list"))
 	}
-	if len(all) == 0 {
-		all = append(all, ok("no transaction that holds rows of the outbox is older than %s", e.LongTransaction))
-	}
-	return all, nil
+	return orOK(all, "no transaction that holds rows of the outbox is older than %s", e.LongTransaction), nil
 }
 
 // holdersOf returns the transactions that hold a lock in the outbox.
@@ -238,10 +235,7 @@ func ids(ctx context.Context, e *Inputs) (all []Finding, err error) {
 			all = append(all, found(Warning, "an insert into table "+table+" has chosen a high ID, so its IDs run out", fmt.Sprintf("%d IDs are left", left), cure))
 		}
 	}
-	if len(all) == 0 {
-		all = append(all, ok("no insert has chosen a high ID, so IDs do not run out"))
-	}
-	return all, nil
+	return orOK(all, "no insert has chosen a high ID, so IDs do not run out"), nil
 }
 
 // Contract for all: no lock on rows; lists of the server. The first is MySQL's, the second is from
@@ -351,11 +345,19 @@ const mostLag = 10
 // is MariaDB's, the last that of MySQL before 8.0.22.
 var replicaSQL = []string{"SHOW ALL SLAVES STATUS", "SHOW REPLICA STATUS", "SHOW SLAVE STATUS"}
 
-// sourcesOf returns the sources of a replica, or none if the server is not a replica.
+// sourcesOf returns the sources of a replica, or none if the server is not a replica. MySQL 8.4 has
+// renamed columns that MariaDB has not: all have its names.
 func sourcesOf(ctx context.Context, db *sql.DB) (rows []row, err error) {
 	for _, query := range replicaSQL {
 		if rows, err = queryRows(ctx, db, query); mysqlerr.Number(err) != mysqlerr.Syntax {
 			break
+		}
+	}
+	renamed := strings.NewReplacer("Master", "Source", "Slave", "Replica", "Connection_name", "Channel_Name")
+	for i, r := range rows {
+		rows[i] = row{}
+		for name, value := range r {
+			rows[i][renamed.Replace(name)] = value
 		}
 	}
 	return rows, err
@@ -383,17 +385,13 @@ func mysqlReplication(ctx context.Context, e *Inputs) ([]Finding, error) {
 
 // replicaFinding returns the finding of one source of a replica, which may have several.
 func replicaFinding(r row) Finding {
-	from := cmp.Or(r.first("Channel_Name", "Connection_name"), r.first("Source_Host", "Master_Host"))
-	behind := r.first("Seconds_Behind_Source", "Seconds_Behind_Master")
-	running := r.first("Replica_SQL_Running", "Slave_SQL_Running") == "Yes" && r.first("Replica_IO_Running", "Slave_IO_Running") == "Yes"
+	from, behind := cmp.Or(r["Channel_Name"], r["Source_Host"]), r["Seconds_Behind_Source"]
+	running := r["Replica_SQL_Running"] == "Yes" && r["Replica_IO_Running"] == "Yes"
 	if n, err := strconv.Atoi(behind); running && err == nil && n <= mostLag {
 		return ok("the audited MySQL is a replica of %s, %d s behind", from, n)
 	}
-	if behind == "" {
-		behind = "an unknown number of"
-	}
-	evidence := fmt.Sprintf("%s seconds behind %s; reading %s, applying %s; %s %s", behind, from, r.first("Replica_IO_Running", "Slave_IO_Running"),
-		r.first("Replica_SQL_Running", "Slave_SQL_Running"), r["Last_IO_Error"], r["Last_SQL_Error"])
+	evidence := fmt.Sprintf("%s seconds behind %s; reading %s, applying %s; %s %s", cmp.Or(behind, "an unknown number of"), from, r["Replica_IO_Running"],
+		r["Replica_SQL_Running"], r["Last_IO_Error"], r["Last_SQL_Error"])
 	return found(Warning, "the replica is behind, so readers that load from it store old values", evidence,
 		"bring it up to date, or have loaders read from the primary")
 }
@@ -442,8 +440,8 @@ var settings = []setting{
 func mysqlSettings(ctx context.Context, e *Inputs) (all []Finding, err error) {
 	if err := e.MySQL.Check(ctx); err != nil {
 		for _, one := range split(err) {
-			var wrong session.SettingError
-			if !errors.As(one, &wrong) {
+			wrong, isSetting := errors.AsType[session.SettingError](one)
+			if !isSetting {
 				all = append(all, unknown("settings that a worker refuses", one, ""))
 				continue
 			}
@@ -525,9 +523,9 @@ func purge(ctx context.Context, e *Inputs) ([]Finding, error) {
 	if len(rows) == 0 {
 		return nil, errors.New("the server does not count its history list length: trx_rseg_history_len is off in innodb_monitor_enable")
 	}
-	n, err := strconv.ParseInt(rows[0].first("Value"), 10, 64)
+	n, err := strconv.ParseInt(rows[0]["Value"], 10, 64)
 	if err != nil {
-		return nil, fmt.Errorf("the history list length is %q", rows[0].first("Value"))
+		return nil, fmt.Errorf("the history list length is %q", rows[0]["Value"])
 	}
 	if n >= longHistory {
 		return []Finding{found(Warning, "MySQL is behind with purging deleted rows", fmt.Sprintf("history list length %d", n),

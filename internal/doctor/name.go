@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
-	"strings"
-	"unicode"
 	"unicode/utf8"
 )
 
@@ -39,12 +37,4 @@ func quotedName(n KeyName) string {
 		cut--
 	}
 	return fmt.Sprintf("%q... (%d bytes)", n[:cut], len(n))
-}
-
-// printable escapes characters that a terminal would interpret.
-func printable(text string) string {
-	if !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return text
-	}
-	return strconv.Quote(text)
 }

@@ -9,40 +9,32 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// names are the names that a map makes.
-type names struct {
-	globs      []string
-	sets, hold bool
-}
-
-func ruleNamesOf(m *invalidation.Map) (n names) {
+// workerRules returns the key patterns of a worker, and whether the map makes index sets.
+func workerRules(m *invalidation.Map) (rules []string, sets bool) {
+	var globs []string
+	hold := false
 	for _, name := range m.Names() {
-		n.globs = append(n.globs, name.Glob)
-		n.sets = n.sets || name.Kind == invalidation.KindSet
-		n.hold = n.hold || name.Hold > 0 && name.Kind != invalidation.KindPattern
+		globs = append(globs, name.Glob)
+		sets = sets || name.Kind == invalidation.KindSet
+		hold = hold || name.Hold > 0 && name.Kind != invalidation.KindPattern
 	}
-	if n.sets { // their members
-		n.globs = append(n.globs, m.Reads().Globs(invalidation.KindKey)...)
+	if sets { // their members
+		globs = append(globs, m.Reads().Globs(invalidation.KindKey)...)
 	}
-	return n
-}
-
-// workerRules returns the key patterns of a worker.
-func (n names) workerRules() []string {
-	rules := patterns(n.globs)
+	rules = patterns(globs)
 	for _, rule := range strings.Fields(keyspace.StatusRules) {
 		if strings.HasPrefix(rule, "~") {
 			rules = append(rules, rule)
 		}
 	}
 	rules = append(rules, "~"+protocol.BeaconPrefix+"*", "~"+protocol.LeasePrefix+"*")
-	if n.hold {
+	if hold {
 		rules = append(rules, "~"+protocol.HoldPrefix+"*")
 	}
-	if n.sets {
+	if sets {
 		rules = append(rules, "~"+protocol.SetPrefix+"*")
 	}
-	return rules
+	return rules, sets
 }
 
 // readerRules returns the key patterns of a reader: of the reads, or without that section of all

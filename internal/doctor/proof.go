@@ -63,7 +63,7 @@ func (p LookupProof) String() string {
 // and one by one, in one snapshot of the data. It writes nothing. It returns an error if the lookup
 // fails or the server does not answer. Each statement has the time limit of a lookup.
 func CheckLookup(ctx context.Context, s *session.Sessions, l *invalidation.Lookup) (p LookupProof, err error) {
-	madeUp := [][]string{idOf(l, "unstale-check-1"), idOf(l, "unstale-check-2")}
+	madeUp := [][]string{slices.Repeat([]string{"unstale-check-1"}, len(l.By)), slices.Repeat([]string{"unstale-check-2"}, len(l.By))}
 	if l.Single {
 		_, err := session.NewLookups(s).Lookup(ctx, l.SQL, madeUp[:1], l.Values())
 		return LookupProof{Unproven: "it is asked for one ID at a time: " + l.SingleReason}, err
@@ -83,14 +83,6 @@ func CheckLookup(ctx context.Context, s *session.Sessions, l *invalidation.Looku
 	return compare(ctx, snapshot, l, ids)
 }
 
-func idOf(l *invalidation.Lookup, value string) []string {
-	id := make([]string, len(l.By))
-	for i := range id {
-		id[i] = value
-	}
-	return id
-}
-
 // sample returns IDs to ask for, or why there are too few.
 func sample(ctx context.Context, snapshot *session.LookupSnapshot, l *invalidation.Lookup) (ids [][]string, why string) {
 	query, ok := idQuery(l.SQL)
@@ -101,19 +93,15 @@ func sample(ctx context.Context, snapshot *session.LookupSnapshot, l *invalidati
 	if err != nil {
 		return nil, "its tables cannot be asked for IDs: " + err.Error()
 	}
-	isText := func(id []string) bool {
-		return !slices.ContainsFunc(id, func(v string) bool { return !utf8.ValidString(v) })
-	}
-	switch all := len(ids); {
-	case all == 0:
+	switch len(ids) {
+	case 0:
 		return nil, "the tables are empty, or no row fits its conditions"
-	case all == 1:
+	case 1:
 		return nil, "the tables have one ID only"
-	default:
-		ids = slices.DeleteFunc(ids, func(id []string) bool { return !isText(id) })
-		if len(ids) < 2 {
-			return nil, "the IDs in its tables are bytes and not text"
-		}
+	}
+	ids = slices.DeleteFunc(ids, func(id []string) bool { return !utf8.ValidString(strings.Join(id, ",")) })
+	if len(ids) < 2 {
+		return nil, "the IDs in its tables are bytes and not text"
 	}
 	return ids, ""
 }
@@ -138,7 +126,9 @@ func compare(ctx context.Context, snapshot *session.LookupSnapshot, l *invalidat
 	}
 	a, b := byID(l, alone), byID(l, together)
 	p := LookupProof{IDs: len(ids), Rows: len(alone)}
-	for _, id := range slices.Sorted(maps.Keys(both(a, b))) {
+	either := maps.Clone(a)
+	maps.Copy(either, b)
+	for _, id := range slices.Sorted(maps.Keys(either)) {
 		if !maps.Equal(a[id], b[id]) {
 			p.Differs = fmt.Sprintf("for %s it finds %s alone, and %s together with %d other IDs", id, shorten(a[id]), shorten(b[id]), len(ids)-1)
 			return p, nil
@@ -163,12 +153,6 @@ func byID(l *invalidation.Lookup, rows [][]string) map[string]map[string]bool {
 	return all
 }
 
-func both[M ~map[string]V, V any](a, b M) M {
-	all := maps.Clone(a)
-	maps.Copy(all, b)
-	return all
-}
-
 // quotedList writes values so that different ones never look the same.
 func quotedList(values []string) string {
 	quoted := make([]string, len(values))
@@ -185,9 +169,5 @@ func shorten(values map[string]bool) string {
 	if len(values) == 0 {
 		return "nothing"
 	}
-	all := slices.Sorted(maps.Keys(values))
-	if more := len(all) - mostShown; more > 0 {
-		return strings.Join(all[:mostShown], ", ") + fmt.Sprintf(" and %d more", more)
-	}
-	return strings.Join(all, ", ")
+	return listed(slices.Sorted(maps.Keys(values)), mostShown)
 }

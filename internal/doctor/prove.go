@@ -53,7 +53,7 @@ func open(ctx context.Context, config *mysql.Config, e *Inputs, o keyspace.Optio
 	if e.Map, err = invalidation.Parse("map of the proof", []byte(strings.ReplaceAll(mapText, "PREFIX", p.prefix)), nil); err != nil {
 		return nil, err
 	}
-	e.MapError, e.Wake, e.AuditRedis = nil, "", e.Redis.Nodes
+	e.MapError, e.Wake, e.AuditRedis, e.mayExceed = nil, "", e.Redis.Nodes, true
 	p.worker, err = worker.New(worker.Config{
 		MySQL: config, Redis: o.Redis, RedisTimeout: o.Timeout, RedisShardedPubSub: o.ShardedPubSub, MessageKey: o.MessageKey, Map: e.Map,
 		Name: "prove", WakeChannel: "-", JournalRetention: time.Minute, Logger: slog.New(slog.DiscardHandler),
@@ -193,8 +193,7 @@ func proofReach(ctx context.Context, e *Inputs) error {
 		targets = append(targets, keyspace.Target{Key: fmt.Sprint("unstale-prove:reach:", i)})
 	}
 	_, err := e.Redis.Unlinker.Unlink(ctx, targets)
-	var o *keyspace.Outage
-	if errors.As(err, &o) && o.State == keyspace.StateWrongMode {
+	if o, ok := errors.AsType[*keyspace.Outage](err); ok && o.State == keyspace.StateWrongMode {
 		return err
 	}
 	return nil // the steps report other errors

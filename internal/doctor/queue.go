@@ -37,9 +37,9 @@ func queue(ctx context.Context, e *Inputs) (all []Finding, err error) {
 	if b := s.LastBatch; b != nil {
 		last = fmt.Sprintf("the last batch was settled by worker %s at %s", b.Worker, b.SettledAt.Format(time.RFC3339))
 	}
-	evidence := fmt.Sprintf("%s, the first for %s; %s", exact(s.Waiting, "row"), s.OldestAge.Round(time.Second), last)
+	evidence := fmt.Sprintf("%s, the first for %s; %s", status.Exact(s.Waiting, "row"), s.OldestAge.Round(time.Second), last)
 	if s.Sweeps > 0 {
-		evidence += fmt.Sprintf("\n%s of patterns or index sets, the first not yet carried out for %s", exact(s.Sweeps, "sweep"), s.UnsweptFor.Round(time.Second))
+		evidence += fmt.Sprintf("\n%s of patterns or index sets, the first not yet carried out for %s", status.Exact(s.Sweeps, "sweep"), s.UnsweptFor.Round(time.Second))
 	}
 	silent := silentWorkers(s.Workers)
 	for _, w := range silent {
@@ -77,25 +77,14 @@ func severityOf(c status.Cause, s store.Status) Severity {
 }
 
 // silentWorkers returns workers with a recent record that neither run nor have stopped cleanly.
-func silentWorkers(all []store.WorkerNote) (silent []store.WorkerNote) {
-	for _, w := range all {
-		if !w.Lives() && w.State != store.WorkerStopped && w.Silent < recently {
-			silent = append(silent, w)
-		}
-	}
-	return silent
+func silentWorkers(all []store.WorkerNote) []store.WorkerNote {
+	return slices.DeleteFunc(slices.Clone(all), func(w store.WorkerNote) bool {
+		return w.Lives() || w.State == store.WorkerStopped || w.Silent >= recently
+	})
 }
 
 func heard(w store.WorkerNote) string {
 	return fmt.Sprintf("worker %s was last heard %s ago, %s", w.Name, w.Silent.Round(time.Second), w.State)
-}
-
-// exact returns a count that store.Status may have cut.
-func exact(n int, singular string, plural ...string) string {
-	if n > store.MaxExactCount {
-		return "more than " + output.Things(store.MaxExactCount, singular, plural...)
-	}
-	return output.Things(n, singular, plural...)
 }
 
 // recently is the maximum age of a batch that shows the current work of workers.
@@ -156,23 +145,17 @@ func databases(ctx context.Context, e *Inputs) (all []Finding, err error) {
 		return nil, err
 	}
 	for _, c := range list {
-		severity, title := Warning, "workers of another database unlink names of this one"
-		switch c.Kind {
-		case store.ConflictRestored:
-			severity, title = Critical, "the database is older than Redis"
-		case store.ConflictID:
-			severity, title = Critical, "another database has the ID of this one"
+		title := "the database is older than Redis"
+		if c.Kind == store.ConflictID {
+			title = "another database has the ID of this one"
 		}
-		all = append(all, found(severity, title, c.Text, c.Cure))
+		all = append(all, found(Critical, title, c.Text, c.Cure))
 	}
-	switch {
-	case len(all) > 0:
-		return all, nil
-	case !known:
-		return []Finding{found(Unknown, "whether workers of another database share this Redis", "no worker publishes which database it serves",
+	if len(all) == 0 && !known {
+		return []Finding{found(Unknown, "whether another database on this Redis has the ID of this one", "no worker publishes which database it serves",
 			"start a worker, with the ACL rules of `unstale acl worker`")}, nil
 	}
-	return []Finding{ok("no other database on this Redis has the ID or names of this one, and none was restored")}, nil
+	return orOK(all, "no other database on this Redis has the ID of this one, and this one was not restored"), nil
 }
 
 // mostApart is how far clocks may be apart: times in rows are by the database's clock, unlink times

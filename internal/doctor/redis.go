@@ -196,10 +196,7 @@ func redisPersistence(ctx context.Context, e *Inputs) ([]Finding, error) {
 			all = append(all, found(Info, "the cache makes snapshots; after a restart from one, workers unlink again what it has forgotten",
 				i.addr+": save "+snapshots["save"], `set save "", if nothing but a cache is in it`))
 		}
-		if len(all) == 0 {
-			all = append(all, ok("%s: neither an append-only file nor snapshots", i.addr))
-		}
-		return all
+		return orOK(all, "%s: neither an append-only file nor snapshots", i.addr)
 	}, "persistence")
 }
 
@@ -216,12 +213,12 @@ func redisPublishers(ctx context.Context, e *Inputs) (all []Finding, err error) 
 			return nil, nil
 		}
 		return []Finding{found(Warning, "readers trust messages that other users than the worker's may publish",
-			fmt.Sprintf("%s: on %s publish also %s", addr, channel, listed(users)), noPublishing(users, channel))}, nil
+			fmt.Sprintf("%s: on %s publish also %s", addr, channel, listed(users, mostExcess)), noPublishing(users, channel))}, nil
 	})
-	if err == nil && len(all) == 0 {
-		all = append(all, ok("only %s may publish on %s", worker, channel))
+	if err != nil {
+		return all, err
 	}
-	return all, err
+	return orOK(all, "only %s may publish on %s", worker, channel), nil
 }
 
 // publishersAt returns the enabled users, except one, that may publish on a channel. It publishes
@@ -306,10 +303,7 @@ func redisReplication(ctx context.Context, e *Inputs) ([]Finding, error) {
 				fmt.Sprintf("%s: %s:%s is %s, %.0f bytes behind, heard of %d s ago", i.addr, fields["ip"], fields["port"], fields["state"], behind, lag),
 				"look at its log, its network and its disk; --redis-wait waits for replicas"))
 		}
-		if len(all) == 0 {
-			all = append(all, ok("%s: %s, none behind", i.addr, output.Things(replicas, "replica")))
-		}
-		return all
+		return orOK(all, "%s: %s, none behind", i.addr, output.Things(replicas, "replica"))
 	}, "replication")
 	if err != nil || !e.AuditRedis.IsCluster() {
 		return all, err
@@ -449,10 +443,7 @@ func redisState(ctx context.Context, e *Inputs) ([]Finding, error) {
 // whether it is a server of the cache.
 func stateKept(ctx context.Context, e *Inputs) ([]Finding, error) {
 	caches, cachesUntold := e.cacheServers(ctx)
-	var channels []string
-	if e.Wake != "" {
-		channels = append(channels, e.Wake)
-	}
+	channels := slices.DeleteFunc([]string{e.Wake}, func(channel string) bool { return channel == "" })
 	return onMasters(ctx, e, aState, func(c *redis.Client, addr string) (all []Finding, _ error) {
 		faults := redisclient.StateFaults(ctx, c, channels...)
 		if !slices.ContainsFunc(faults, func(f *redisclient.StateFault) bool { return f.IsCache() || f.Err != nil }) {
@@ -471,10 +462,7 @@ func stateKept(ctx context.Context, e *Inputs) ([]Finding, error) {
 			}
 			all = append(all, found(Warning, "the Redis of sessions, limits and locks "+f.Says, addr+": "+f.Seen, f.Cure))
 		}
-		if len(all) == 0 {
-			all = append(all, ok("%s keeps an append-only file, evicts nothing, and is not the cache's", addr))
-		}
-		return all, nil
+		return orOK(all, "%s keeps an append-only file, evicts nothing, and is not the cache's", addr), nil
 	})
 }
 

@@ -19,7 +19,8 @@ import (
 // mostTried bounds the number of the map's names that are tried.
 const mostTried = 500
 
-// redisRights runs a worker's commands, on made-up names.
+// redisRights runs a worker's commands, on made-up names. With an account for an audit it asks what
+// else the worker's account may do.
 func redisRights(ctx context.Context, e *Inputs) (all []Finding, err error) {
 	t, cut := trialOf(e.Map)
 	t.Wake, t.Wait = e.Wake, e.Wait
@@ -37,10 +38,15 @@ func redisRights(ctx context.Context, e *Inputs) (all []Finding, err error) {
 	if e.Map == nil {
 		all = append(all, unknown("rights on the names and the channel of the map", errors.New("there is no map"), flags[aMap]))
 	}
-	if len(all) == 0 {
-		all = append(all, ok("%s are there, each was tried", output.Things(len(rights), "right")))
+	well := output.Things(len(rights), "right") + " are there, each was tried"
+	if e.mayExceed {
+		return orOK(all, "%s", well), nil
 	}
-	return all, nil
+	excess, err := e.redisExcess(ctx)
+	if err == nil && len(excess) == 0 {
+		well += ", and the account may run no command, touch no name and use no channel that a worker does not"
+	}
+	return append(orOK(all, "%s", well), excess...), err
 }
 
 // A nodeRights is the result of permission trials on one node, or on several with the same result.
@@ -78,19 +84,18 @@ func (n *nodeRights) findings(user string) (all []Finding) {
 	if len(n.addrs) > 0 {
 		at, on = "\nat "+strings.Join(n.addrs, ", "), "\non each of these nodes: "+strings.Join(n.addrs, ", ")
 	}
-	lacks, lesser := rulesOf(n.rights, func(r keyspace.Right) bool { return r.Loss == "" }), rulesOf(n.rights, func(r keyspace.Right) bool { return r.Loss != "" })
-	if len(lacks.rules) > 0 {
-		all = append(all, found(Critical, "the worker's Redis account lacks rights", lacks.evidence()+at, "ACL SETUSER "+user+" "+strings.Join(lacks.rules, " ")+on))
+	lack := func(s Severity, title string, dispensable bool) {
+		if rules, evidence := n.lacks(dispensable); len(rules) > 0 {
+			all = append(all, found(s, title, evidence+at, "ACL SETUSER "+user+" "+strings.Join(rules, " ")+on))
+		}
 	}
-	if len(lesser.rules) > 0 {
-		all = append(all, found(Warning, "the worker's Redis account lacks rights that a worker can do without", lesser.evidence()+at,
-			"ACL SETUSER "+user+" "+strings.Join(lesser.rules, " ")+on))
-	}
+	lack(Critical, "the worker's Redis account lacks rights", false)
+	lack(Warning, "the worker's Redis account lacks rights that a worker can do without", true)
 	refused := false
-	for _, r := range slices.Concat(lacks.unclear, lesser.unclear) {
-		var o *keyspace.Outage
-		isOutage := errors.As(r.Err, &o)
+	for _, r := range n.rights {
+		o, isOutage := errors.AsType[*keyspace.Outage](r.Err)
 		switch {
+		case r.Err == nil:
 		case r.Away && isOutage && (o.State == keyspace.StateAuth || o.State == keyspace.StateNoPerm):
 			all = append(all, found(Critical, "the worker's Redis account is not at each node: where a replica without it takes over, rows wait", o.Error()+at,
 				"run the line of `unstale acl worker` there"+on))
@@ -148,58 +153,40 @@ func trialOf(m *invalidation.Map) (t keyspace.Trial, cut int) {
 	return t, cut
 }
 
-// A denials collects the missing permissions of an account.
-type denials struct {
-	rules   []string // for ACL SETUSER, each once
-	losses  []string
-	unclear []keyspace.Right
-}
-
-func rulesOf(rights []keyspace.Right, of func(keyspace.Right) bool) (d denials) {
-	for _, r := range rights {
-		if !of(r) {
+// lacks returns the rules for ACL SETUSER that an account lacks, each once, and what that prevents:
+// of the rights that a worker can do without, or of the others.
+func (n *nodeRights) lacks(dispensable bool) (rules []string, evidence string) {
+	const most = 10
+	var losses []string
+	for _, r := range n.rights {
+		if (r.Loss != "") != dispensable {
 			continue
 		}
-		if r.Err != nil {
-			d.unclear = append(d.unclear, r)
-		}
 		for _, rule := range strings.Fields(r.Rule) {
-			if slices.Contains(d.rules, rule) {
-				continue
+			if !slices.Contains(rules, rule) {
+				rules, losses = append(rules, rule), append(losses, strings.TrimSuffix("NOPERM at "+r.What+": "+r.Loss, ": "))
 			}
-			d.rules = append(d.rules, rule)
-			loss := "NOPERM at " + r.What
-			if r.Loss != "" {
-				loss += ": " + r.Loss
-			}
-			d.losses = append(d.losses, loss)
 		}
 	}
-	return d
-}
-
-func (d denials) evidence() string {
-	const most = 10
-	if len(d.losses) > most {
-		return strings.Join(d.losses[:most], "\n") + fmt.Sprintf("\nand %d more", len(d.losses)-most)
+	if more := len(losses) - most; more > 0 {
+		losses = append(losses[:most], fmt.Sprintf("and %d more", more))
 	}
-	return strings.Join(d.losses, "\n")
+	return rules, strings.Join(losses, "\n")
 }
 
-// mostExcess is the number of commands that are listed by name.
+// mostExcess is the number of commands and users that are listed by name.
 const mostExcess = 20
 
 // redisExcess asks Redis for each of its commands whether the worker's account may run it, and
 // reads the account's key patterns.
-func redisExcess(ctx context.Context, e *Inputs) (all []Finding, err error) {
+func (e *Inputs) redisExcess(ctx context.Context) (all []Finding, err error) {
+	if cure, reason := e.lacks([]need{auditRedis}); reason != nil {
+		return []Finding{unknown("what the worker's Redis account may do and need not", reason, cure)}, nil
+	}
 	user := cmp.Or(e.RedisUser, "default")
-	all, err = onMasters(ctx, e, auditRedis, func(c *redis.Client, addr string) ([]Finding, error) {
+	return onMasters(ctx, e, auditRedis, func(c *redis.Client, addr string) ([]Finding, error) {
 		return excessAt(ctx, e, c, addr, user)
 	})
-	if err == nil && len(all) == 0 {
-		all = append(all, ok("%s may run no command, touch no name and use no channel that a worker does not", user))
-	}
-	return all, err
 }
 
 func excessAt(ctx context.Context, e *Inputs, c *redis.Client, addr, user string) (all []Finding, err error) {
@@ -212,30 +199,33 @@ func excessAt(ctx context.Context, e *Inputs, c *redis.Client, addr, user string
 	if err != nil {
 		return nil, err
 	}
+	var evidence, unclear []string
 	if len(may) > 0 {
-		all = append(all, found(Warning, "the worker's Redis account may run what no worker runs", addr+": "+user+" may "+listed(may), anew))
+		evidence = append(evidence, addr+": "+user+" may "+listed(may, mostExcess))
 	}
 	names, err := namesOf(ctx, c, user)
-	if err != nil {
-		return append(all, unknown(addr+": which names and channels "+user+" may use", err, "grant the account of --audit-redis-url +acl|getuser")), nil
+	switch {
+	case err != nil:
+		all = append(all, unknown(addr+": which names and channels "+user+" may use", err, "grant the account of --audit-redis-url +acl|getuser"))
+	case e.Map != nil: // otherwise another finding says that the map's names are unknown
+		var wide []string
+		if wide, unclear = e.beyond(names); len(wide) > 0 {
+			evidence = append(evidence, addr+": "+user+" has "+listed(wide, mostExcess))
+		}
 	}
-	if e.Map == nil {
-		return append(all, unknown(addr+": whether "+user+" may use names and channels that no worker does", errNotGiven, flags[aMap])), nil
-	}
-	wide, unclear := needed(e).beyond(names)
-	if len(wide) > 0 {
-		all = append(all, found(Warning, "the worker's Redis account may use names or channels that no worker does", addr+": "+user+" has "+listed(wide), anew))
+	if len(evidence) > 0 {
+		all = append(all, found(Warning, "the worker's Redis account may do more than a worker does", strings.Join(evidence, "\n"), anew))
 	}
 	if len(unclear) > 0 {
-		all = append(all, unknown(addr+": whether "+user+" needs its names", fmt.Errorf("these are patterns that nobody can compare with the map: %s", listed(unclear)), anew))
+		all = append(all, unknown(addr+": whether "+user+" needs its names", fmt.Errorf("these are patterns that nobody can compare with the map: %s", listed(unclear, mostExcess)), anew))
 	}
 	return all, nil
 }
 
 // listed lists some items, and the number of the others.
-func listed(all []string) string {
-	text := strings.Join(all[:min(len(all), mostExcess)], ", ")
-	if more := len(all) - mostExcess; more > 0 {
+func listed(all []string, most int) string {
+	text := strings.Join(all[:min(len(all), most)], ", ")
+	if more := len(all) - most; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return text
@@ -274,19 +264,15 @@ func commandsOf(ctx context.Context, c *redis.Client) (all []command, err error)
 	}
 	read(answer)
 	slices.SortFunc(all, func(a, b command) int {
-		if a.dangerous != b.dangerous {
-			return cmp.Compare(b2i(b.dangerous), b2i(a.dangerous))
+		switch {
+		case a.dangerous == b.dangerous:
+			return strings.Compare(a.name, b.name)
+		case a.dangerous:
+			return -1
 		}
-		return strings.Compare(a.name, b.name)
+		return 1
 	})
 	return all, err
-}
-
-func b2i(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 func holds(list any, text string) bool {
@@ -308,11 +294,7 @@ func allowed(ctx context.Context, c *redis.Client, user string, commands []comma
 		for word := range strings.SplitSeq(one.name, "|") {
 			args = append(args, word)
 		}
-		words := one.arity
-		if words < 0 {
-			words = -words
-		}
-		for len(args)-3 < words {
+		for len(args)-3 < max(one.arity, -one.arity) {
 			args = append(args, "1")
 		}
 		asked, names = append(asked, pipe.Do(ctx, args...)), append(names, one.name)
@@ -372,30 +354,22 @@ func pairs(answer any) map[any]any {
 	return m
 }
 
-// usedNames are key and channel names that a worker uses, one for each pattern of the map.
-type usedNames struct{ keys, channels []string }
-
-func needed(e *Inputs) (u usedNames) {
+// beyond returns the rules that give a user names that no worker uses, or all names, and rules that
+// are not understood. It compares them with one name for each pattern of the map.
+func (e *Inputs) beyond(rules []string) (wide, unclear []string) {
 	const text = "made-up"
+	var keys []string
 	for _, n := range e.Map.Names() {
-		name := keyspace.TrialKey(n.Glob, text).Name
-		u.keys = append(u.keys, name)
+		keys = append(keys, keyspace.TrialKey(n.Glob, text).Name)
 	}
 	for _, prefix := range append([]string{protocol.StampPrefix, protocol.LeasePrefix, protocol.HoldPrefix}, keyspace.OwnPrefixes...) {
-		u.keys = append(u.keys, prefix, prefix+text)
+		keys = append(keys, prefix, prefix+text)
 	}
-	u.channels = []string{e.Map.Channel(), e.Wake}
-	return u
-}
-
-// beyond returns the rules that give a user names that no worker uses, or all names, and rules that
-// are not understood.
-func (u usedNames) beyond(rules []string) (wide, unclear []string) {
 	for _, rule := range rules {
-		used, pattern := u.keys, rule
+		used, pattern := keys, rule
 		switch {
 		case strings.HasPrefix(rule, "&"):
-			used, pattern = u.channels, rule[1:]
+			used, pattern = []string{e.Map.Channel(), e.Wake}, rule[1:]
 		case strings.HasPrefix(rule, "%"):
 			_, pattern, _ = strings.Cut(rule, "~")
 		default:
@@ -474,14 +448,14 @@ func ACLRules(role ACLRole, o ACLOptions) (rules []string) {
 	var rest []string // keys and channels
 	switch role {
 	case Worker:
-		made := ruleNamesOf(o.Map)
-		add(made.sets, setCommands...)
+		var sets bool
+		rest, sets = workerRules(o.Map)
+		add(sets, setCommands...)
 		add(o.Wake != "", "subscribe")
 		add(o.Sharded, "spublish")
 		add(!o.Sharded, "publish")
 		add(o.Wait, "wait")
 		add(o.Shadow, "xrange")
-		rest = made.workerRules()
 		for _, channel := range []string{o.Map.Channel(), o.Wake} {
 			if channel != "" {
 				rest = append(rest, "&"+safe(protocol.Escape(channel)))

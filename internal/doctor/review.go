@@ -21,41 +21,37 @@ type Review struct {
 
 	names   []invalidation.MapName
 	matcher *keyspace.Matcher
-	mapped  []Figures // of names
-	present []bool    // names with keys, also if these are filed by reads
+	present map[string]bool // globs of names with keys, also if these are filed by reads
 	reads   byReads
+	filed   map[familyID]*Family
 	unknown tree      // of names that no entity of the map reaches
 	largest []KeySize // the largest first
-	own     []Figures // of unstale's names
 	broken  breaches
 	noMap   error // why there is no map; nil: there is a map
 }
 
-// ours are the names that unstale and its readers use: a description and the prefix.
-var ours = []struct{ what, prefix string }{
-	{"tag versions", protocol.StampPrefix}, {"leases", protocol.LeasePrefix}, {"tombstones", protocol.HoldPrefix}, {"beacons", protocol.BeaconPrefix}, {"sets that are taken apart", protocol.SetPrefix},
-	{"where workers write", protocol.AlivePrefix}, {"status of workers", string(keyspace.WorkersHash)}, {"databases", string(keyspace.SourcesHash)},
-	{"reports of readers", protocol.ReportKey}, {"shadow reads of readers", protocol.ShadowKey},
+// ours are the prefixes of the names that unstale and its readers use: of tag versions, leases,
+// tombstones, beacons, sets that are taken apart, where workers write, the status of workers,
+// databases, reports and shadow reads of readers.
+var ours = []string{
+	protocol.StampPrefix, protocol.LeasePrefix, protocol.HoldPrefix, protocol.BeaconPrefix, protocol.SetPrefix,
+	protocol.AlivePrefix, string(keyspace.WorkersHash), string(keyspace.SourcesHash), protocol.ReportKey, protocol.ShadowKey,
 }
 
 // NewReview returns an empty review. Without a map, noMap is the reason, and the reached keys are
 // unknown.
 func NewReview(m *invalidation.Map, noMap error) *Review {
-	r := &Review{own: make([]Figures, len(ours))}
-	switch {
-	case m != nil:
+	r := &Review{present: map[string]bool{}, filed: map[familyID]*Family{}, unknown: tree{root: newNode()}}
+	if m != nil {
 		r.names, r.reads = m.Names(), newByReads(m)
-	case noMap == nil:
-		r.noMap = errors.New("there is no map")
-	default:
-		r.noMap = noMap
+	} else {
+		r.noMap = cmp.Or(noMap, errors.New("there is no map"))
 	}
 	globs := make([]string, len(r.names))
 	for i, n := range r.names {
 		globs[i] = n.Glob
 	}
 	r.matcher = keyspace.NewMatcher(globs, func(int, error) {}) // Names returns only valid globs
-	r.mapped, r.present = make([]Figures, len(r.names)), make([]bool, len(r.names))
 	return r
 }
 
@@ -89,20 +85,23 @@ func (r *Review) Note(keys []keyspace.KeyInfo) {
 		r.size(k)
 		at, entity := r.matcher.First(k.Name), ""
 		if at >= 0 {
-			r.present[at], entity = true, r.names[at].Entity // also by a tag version
+			r.present[r.names[at].Glob], entity = true, r.names[at].Entity // also by a tag version
 		}
-		if own := slices.IndexFunc(ours, func(o struct{ what, prefix string }) bool { return strings.HasPrefix(k.Name, o.prefix) }); own >= 0 {
-			r.own[own].addKey(k, marks{})
+		if own := slices.IndexFunc(ours, func(prefix string) bool { return strings.HasPrefix(k.Name, prefix) }); own >= 0 {
+			r.family(familyID{own: ours[own]}, Family{Name: KeyName(ours[own] + anyPart), Own: true}).addKey(k, marks{})
 			continue
 		}
 		r.broken.countBreaches(k.Name)
-		named, unnamed := r.reads.fileKey(k, entity)
-		switch m := (marks{unnamed: unnamed}); {
-		case named:
+		read, unnamed := r.reads.readOf(k.Name)
+		switch {
+		case read.Read != "":
+			family := Family{Name: KeyName(read.Text), Entity: entity, Read: read.Read, Kind: string(read.Kind)}
+			r.family(familyID{read: read}, family).addKey(k, marks{longest: r.reads.longest(read)})
 		case at >= 0:
-			r.mapped[at].addKey(k, m)
+			family := Family{Name: KeyName(r.names[at].Text), Entity: entity, Kind: string(r.names[at].Kind)}
+			r.family(familyID{name: at}, family).addKey(k, marks{unnamed: unnamed})
 		default:
-			r.unknown.file(k.Name).addKey(k, m)
+			r.unknown.file(k.Name).addKey(k, marks{unnamed: unnamed})
 		}
 	}
 }
@@ -117,20 +116,28 @@ type Family struct {
 	Figures `json:"figures"`
 }
 
+// A familyID distinguishes families by one of its fields.
+type familyID struct {
+	own  string // one of ours
+	read invalidation.ReadName
+	name int // among the names of the map
+}
+
+// family returns the figures of a family. A new one is as given: its entity is the one that reaches
+// its first key.
+func (r *Review) family(id familyID, first Family) *Figures {
+	if r.filed[id] == nil {
+		r.filed[id] = &first
+	}
+	return &r.filed[id].Figures
+}
+
 // families returns all families, the biggest first.
 func (r *Review) families() (all []Family) {
-	for i, f := range r.mapped {
-		if f.Keys > 0 {
-			all = append(all, Family{Name: KeyName(r.names[i].Text), Entity: r.names[i].Entity, Kind: string(r.names[i].Kind), Figures: f})
-		}
+	for _, f := range r.filed {
+		all = append(all, *f)
 	}
-	all = append(all, r.reads.families()...)
-	r.unknown.each(func(name string, f *Figures) { all = append(all, Family{Name: KeyName(name), Figures: *f}) })
-	for i, f := range r.own {
-		if f.Keys > 0 {
-			all = append(all, Family{Name: KeyName(ours[i].prefix + anyPart), Own: true, Figures: f})
-		}
-	}
+	r.unknown.each(func(name string, f Figures) { all = append(all, Family{Name: KeyName(name), Figures: f}) })
 	slices.SortFunc(all, func(a, b Family) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.Keys, a.Keys), cmp.Compare(a.Name, b.Name))
 	})
@@ -139,14 +146,9 @@ func (r *Review) families() (all []Family) {
 
 // absent returns the entities without a key.
 func (r *Review) absent() (entities []string) {
-	// by glob: if several entities share a glob, a key counts for the first of them
-	there := map[string]bool{}
-	for i, n := range r.names {
-		there[n.Glob] = there[n.Glob] || r.present[i]
-	}
 	seen := map[string]bool{}
-	for _, n := range r.names {
-		seen[n.Entity] = seen[n.Entity] || there[n.Glob]
+	for _, n := range r.names { // by glob: if several entities share one, a key counts for the first of them
+		seen[n.Entity] = seen[n.Entity] || r.present[n.Glob]
 	}
 	for _, n := range r.names {
 		if !seen[n.Entity] && !slices.Contains(entities, n.Entity) {
@@ -164,62 +166,44 @@ func (r *Review) indirect() bool {
 	})
 }
 
-// byReads files keys by the reads of the map. Without reads, it files none.
+// byReads finds the reads of keys. Without the section reads, no key has one.
 type byReads struct {
 	section *invalidation.ReadSection
 	all     map[string]invalidation.Read
 	prefix  string // of the keys of all reads
-	files   map[invalidation.ReadName]*readFile
-	unsure  int64 // keys without a read that would have one if a value contained a colon
-}
-
-// A readFile is the family of one name of a read.
-type readFile struct {
-	entity  string // that reaches its first key
-	longest time.Duration
-	figures Figures
+	unsure  int64  // keys without a read that would have one if a value contained a colon
 }
 
 func newByReads(m *invalidation.Map) byReads {
-	b := byReads{section: m.Reads(), prefix: m.Reads().Prefix(), all: map[string]invalidation.Read{}, files: map[invalidation.ReadName]*readFile{}}
+	b := byReads{section: m.Reads(), prefix: m.Reads().Prefix(), all: map[string]invalidation.Read{}}
 	for _, r := range m.Reads().All() {
 		b.all[r.Name] = r
 	}
 	return b
 }
 
-// fileKey files a key and reports whether a read names it, or else whether one should, because the
+// readOf returns the name of a read that a key has, or else reports whether one should, because the
 // key begins like the keys of the reads.
-func (b *byReads) fileKey(k *keyspace.KeyInfo, entity string) (named, unnamed bool) {
+func (b *byReads) readOf(key string) (read invalidation.ReadName, unnamed bool) {
 	if len(b.all) == 0 {
-		return false, false
+		return read, false
 	}
-	names := b.section.Of(k.Name)
-	if len(names) == 0 || names[0].Unsure {
-		if unnamed = strings.HasPrefix(k.Name, b.prefix); unnamed && len(names) > 0 {
-			b.unsure++
-		}
-		return false, unnamed
+	names := b.section.Of(key)
+	if len(names) > 0 && !names[0].Unsure {
+		return names[0], false
 	}
-	name := names[0]
-	f := b.files[name]
-	if f == nil {
-		f = &readFile{entity: entity}
-		if name.Kind == invalidation.KindKey {
-			f.longest = longestLife(b.all[name.Read].Lifetime)
-		}
-		b.files[name] = f
+	if unnamed = strings.HasPrefix(key, b.prefix); unnamed && len(names) > 0 {
+		b.unsure++
 	}
-	f.figures.addKey(k, marks{late: f.longest > 0 && k.TTL > f.longest, longest: f.longest})
-	return true, false
+	return read, unnamed
 }
 
-// families returns the families of reads, in any order.
-func (b *byReads) families() (all []Family) {
-	for name, f := range b.files {
-		all = append(all, Family{Name: KeyName(name.Text), Entity: f.entity, Read: name.Read, Kind: string(name.Kind), Figures: f.figures})
+// longest returns the longest TTL that a read allows for a name, or 0 if it does not limit it.
+func (b *byReads) longest(n invalidation.ReadName) time.Duration {
+	if n.Kind != invalidation.KindKey {
+		return 0
 	}
-	return all
+	return longestLife(b.all[n.Read].Lifetime)
 }
 
 // longestLife returns the longest TTL in Redis of a value of a read. Without a range it has the
@@ -284,7 +268,7 @@ func (r *Review) unused(keyspace.Walked, []Family) []Finding {
 		return nil
 	}
 	for _, read := range r.reads.section.All() {
-		if r.reads.files[invalidation.ReadName{Read: read.Name, Kind: invalidation.KindKey, Text: read.Key}] == nil {
+		if r.filed[familyID{read: invalidation.ReadName{Read: read.Name, Kind: invalidation.KindKey, Text: read.Key}}] == nil {
 			names = append(names, read.Name)
 		}
 	}
@@ -309,16 +293,18 @@ const anyPart = "*"
 // A tree files names by their parts, and detects which parts are IDs: parts with a digit or with
 // much text, and parts that have many names.
 type tree struct {
-	root  node
+	root  *node
 	nodes int
 	full  bool // maxNodes has merged names that are not alike
 }
 
 type node struct {
 	children map[string]*node
-	folded   bool     // all children are merged into one, for IDs
-	figures  *Figures // nil: no name ends here
+	folded   bool    // all children are merged into one, for IDs
+	figures  Figures // without keys: no name ends here
 }
+
+func newNode() *node { return &node{children: map[string]*node{}} }
 
 // parts splits a name at colons.
 func parts(name string) []string {
@@ -339,14 +325,11 @@ func isID(part string) bool {
 
 // file returns the figures of a name's family, which may be new.
 func (t *tree) file(name string) *Figures {
-	n := &t.root
+	n := t.root
 	for _, part := range parts(name) {
 		n = t.step(n, part)
 	}
-	if n.figures == nil {
-		n.figures = &Figures{}
-	}
-	return n.figures
+	return &n.figures
 }
 
 // step returns the child for a part. If there are too many children, it merges them into IDs.
@@ -365,10 +348,7 @@ func (t *tree) step(n *node, part string) *node {
 	if t.nodes >= maxNodes {
 		part, n.folded = anyPart, true
 	}
-	if n.children == nil {
-		n.children = map[string]*node{}
-	}
-	c := &node{}
+	c := newNode()
 	n.children[part] = c
 	t.nodes++
 	return c
@@ -376,7 +356,7 @@ func (t *tree) step(n *node, part string) *node {
 
 // fold merges all children into one.
 func (t *tree) fold(n *node) {
-	all := &node{}
+	all := newNode()
 	for _, c := range n.children {
 		t.merge(all, c)
 	}
@@ -386,16 +366,10 @@ func (t *tree) fold(n *node) {
 
 // merge adds the figures of another node and its descendants.
 func (t *tree) merge(into, from *node) {
-	if from.figures != nil {
-		if into.figures == nil {
-			into.figures = &Figures{}
-		}
-		into.figures.merge(from.figures)
+	if from.figures.Keys > 0 {
+		into.figures.merge(&from.figures)
 	}
 	for part, child := range from.children {
-		if into.children == nil {
-			into.children = map[string]*node{}
-		}
 		if have, ok := into.children[part]; ok {
 			t.merge(have, child)
 			t.nodes--
@@ -409,21 +383,21 @@ func (t *tree) merge(into, from *node) {
 }
 
 // each calls visit with each family, in random order.
-func (t *tree) each(visit func(name string, f *Figures)) {
+func (t *tree) each(visit func(name string, f Figures)) {
 	var walk func(n *node, name string)
 	walk = func(n *node, name string) {
-		if n.figures != nil {
+		if n.figures.Keys > 0 {
 			visit(name, n.figures)
 		}
 		for part, c := range n.children {
 			below := part
-			if n != &t.root {
+			if n != t.root {
 				below = name + ":" + part
 			}
 			walk(c, below)
 		}
 	}
-	walk(&t.root, "")
+	walk(t.root, "")
 }
 
 const (
@@ -457,8 +431,8 @@ type Figures struct {
 
 // marks are what the reads of the map tell about a key.
 type marks struct {
-	late, unnamed bool
-	longest       time.Duration // that its read allows; 0: it has none
+	unnamed bool
+	longest time.Duration // that its read allows; 0: it has none
 }
 
 // addKey adds a key.
@@ -477,15 +451,11 @@ func (f *Figures) addKey(i *keyspace.KeyInfo, m marks) {
 	if life := max(i.TTL, i.Idle); life > max(longLife, m.longest) {
 		one.Long, one.LongFor, one.LongKey = 1, life, KeyName(i.Name)
 	}
-	if m.late {
+	if m.longest > 0 && i.TTL > m.longest {
 		one.Late, one.LateKey = 1, KeyName(i.Name)
 	}
 	if m.unnamed {
 		one.Unnamed, one.UnnamedKey = 1, KeyName(i.Name)
-	}
-	if f.Keys == 0 {
-		*f = one
-		return
 	}
 	f.merge(&one)
 }
@@ -513,27 +483,23 @@ func (f *Figures) merge(o *Figures) {
 	f.Late += o.Late
 	f.Unnamed += o.Unnamed
 	f.UnnamedKey = cmp.Or(f.UnnamedKey, o.UnnamedKey)
+	f.EternalKey = cmp.Or(f.EternalKey, o.EternalKey)
 	if o.Largest > f.Largest {
 		f.Largest, f.LargestKey = o.Largest, o.LargestKey
 	}
 	if o.Hottest > f.Hottest {
 		f.Hottest, f.HottestKey = o.Hottest, o.HottestKey
 	}
-	if f.EternalKey == "" {
-		f.EternalKey = o.EternalKey
-	}
 }
 
 // advisedBytes is the longest name that the grammar advises.
 const advisedBytes = 64
 
-// A rule is a rule of the grammar of names, which is advice.
-type rule struct {
-	name   string
+// grammar are the rules of names, which are advice.
+var grammar = [...]struct {
+	rule   string
 	breaks func(name string) bool
-}
-
-var grammar = []rule{
+}{
 	{"upper case", func(n string) bool { return strings.ContainsFunc(n, func(r rune) bool { return r >= 'A' && r <= 'Z' }) }},
 	{"a space, a newline or a quote", func(n string) bool { return strings.ContainsAny(n, " \t\r\n'\"`") }},
 	{"more than 64 bytes", func(n string) bool { return len(n) > advisedBytes }},
@@ -547,26 +513,18 @@ type Breach struct {
 	Example KeyName `json:"example,omitempty"`
 }
 
-// breaches counts the broken rules.
-type breaches [4]Breach
+// breaches counts the names that break each rule of the grammar.
+type breaches [len(grammar)]Breach
 
 func (b *breaches) countBreaches(name string) {
 	for i, r := range grammar {
 		if r.breaks(name) {
-			if b[i].Keys++; b[i].Keys == 1 {
-				b[i].Rule, b[i].Example = r.name, KeyName(name)
-			}
+			b[i] = Breach{r.rule, b[i].Keys + 1, cmp.Or(b[i].Example, KeyName(name))}
 		}
 	}
 }
 
 // found returns the breaches with at least one name.
 func (b *breaches) found() []Breach {
-	list := []Breach{}
-	for _, one := range b {
-		if one.Keys > 0 {
-			list = append(list, one)
-		}
-	}
-	return list
+	return slices.DeleteFunc(slices.Clone(b[:]), func(one Breach) bool { return one.Keys == 0 })
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/output"
 )
 
 // A ReviewReport is the result of a review.
@@ -52,13 +53,10 @@ func (r *Review) Report(w keyspace.Walked, err error) *ReviewReport {
 	}
 	out := &ReviewReport{
 		Walked: Walked{Keys: w.Seen, Total: w.Total, All: w.All}, Names: r.broken.found(), Families: len(families),
-		Biggest: families[:min(len(families), mostFamilies)], Hottest: []Family{}, Largest: []KeySize{},
+		Biggest: append([]Family{}, families[:min(len(families), mostFamilies)]...), Hottest: []Family{}, Largest: []KeySize{},
 	}
 	if !r.NoNames {
 		out.Largest = append(out.Largest, r.largest...)
-	}
-	if out.Biggest == nil {
-		out.Biggest = []Family{}
 	}
 	for i := range out.Names {
 		if r.NoNames {
@@ -266,10 +264,10 @@ func (r *ReviewReport) Text(to io.Writer) error {
 	w := bufio.NewWriter(to)
 	fmt.Fprintln(w, r.head())
 	for _, f := range r.Findings {
-		fmt.Fprintf(w, "%-8s  %-9s %s\n", f.Severity, f.Check, printable(f.Title))
+		fmt.Fprintf(w, "%-8s  %-9s %s\n", f.Severity, f.Check, output.Data(f.Title))
 		for _, line := range []struct{ name, text string }{{"seen", f.Evidence}, {"cure", f.Cure}} {
 			for text := range strings.Lines(line.text) {
-				fmt.Fprintf(w, "%8s  %-4s  %s\n", "", line.name, printable(strings.TrimRight(text, "\n")))
+				fmt.Fprintf(w, "%8s  %-4s  %s\n", "", line.name, output.Data(strings.TrimRight(text, "\n")))
 				line.name = ""
 			}
 		}
@@ -316,7 +314,7 @@ func cells(texts ...string) string {
 	for i, text := range texts {
 		lines := strings.Split(text, "\n")
 		for i := range lines {
-			lines[i] = inMarkdown.Replace(printable(lines[i]))
+			lines[i] = inMarkdown.Replace(output.Data(lines[i]))
 		}
 		out[i] = strings.Join(lines, "<br>")
 	}
@@ -332,7 +330,7 @@ func (r *ReviewReport) head() string {
 	if r.Walked.Stopped != "" {
 		text += "; stopped: " + strings.ReplaceAll(r.Walked.Stopped, "\n", "; ")
 	}
-	return printable(text)
+	return output.Data(text)
 }
 
 // A table is a list of families.

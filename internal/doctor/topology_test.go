@@ -188,7 +188,7 @@ func TestCluster(t *testing.T) {
 	if f := find(away, "reach", c.Nodes[0].Addr()); f == nil || f.Severity != doctor.Critical {
 		t.Errorf("a master that is away: %+v", away)
 	}
-	for _, check := range []string{"redis-memory", "redis-slowlog", "redis-state", "redis-rights", "redis-excess", "state"} {
+	for _, check := range []string{"redis-memory", "redis-slowlog", "redis-state", "redis-rights", "state"} {
 		if f := find(away, check, c.Nodes[0].Addr()); f == nil || f.Severity != doctor.Unknown {
 			t.Errorf("%s of a master that is away: %+v", check, f)
 		}

@@ -60,7 +60,7 @@ func (f *Finding) waits() string {
 	}
 	for _, w := range f.Past.Waits {
 		if w.DueAt == nil || w.Reason != "" || f.clock.IsZero() || !w.DueAt.After(f.clock) {
-			return strings.TrimSuffix("cache_outbox_"+w.Where, "_outbox")
+			return strings.TrimSuffix("cache_outbox_"+w.Table, "_outbox")
 		}
 	}
 	return ""

@@ -435,31 +435,22 @@ type OldEntry struct {
 // LatestOld returns the old entries that were found most recently, at most limit.
 func LatestOld(ctx context.Context, db *session.Sessions, limit int) ([]OldEntry, error) {
 	survivors, err := store.NewStaleEntries(db).Latest(ctx, limit)
-	if err != nil {
-		return nil, err
-	}
-	differences, err := maintenance.NewShadowTable(db).Latest(ctx, limit)
-	if err != nil {
-		return nil, err
-	}
-	return newOld(survivors, differences, limit), nil
+	differences, err2 := maintenance.NewShadowTable(db).Latest(ctx, limit)
+	return newOld(survivors, differences, limit, cmp.Or(err, err2))
 }
 
 // oldOf returns those of a key, at most limit.
 func oldOf(ctx context.Context, db *session.Sessions, key string, limit int) ([]OldEntry, error) {
 	survivors, err := store.NewStaleEntries(db).Of(ctx, key, limit)
-	if err != nil {
-		return nil, err
-	}
-	differences, err := maintenance.NewShadowTable(db).Of(ctx, key, limit)
-	if err != nil {
-		return nil, err
-	}
-	return newOld(survivors, differences, limit), nil
+	differences, err2 := maintenance.NewShadowTable(db).Of(ctx, key, limit)
+	return newOld(survivors, differences, limit, cmp.Or(err, err2))
 }
 
-// newOld merges what both kinds of checks found, the newest first.
-func newOld(survivors []store.StaleEntry, differences []maintenance.ShadowStored, limit int) []OldEntry {
+// newOld merges what both kinds of checks found, the newest first, unless one could not be read.
+func newOld(survivors []store.StaleEntry, differences []maintenance.ShadowStored, limit int, err error) ([]OldEntry, error) {
+	if err != nil {
+		return nil, err
+	}
 	list := []OldEntry{}
 	for _, e := range survivors {
 		list = append(list, newSurvivor(e))
@@ -468,7 +459,7 @@ func newOld(survivors []store.StaleEntry, differences []maintenance.ShadowStored
 		list = append(list, newDifference(d))
 	}
 	slices.SortStableFunc(list, func(a, b OldEntry) int { return b.At.Compare(a.At) })
-	return list[:min(len(list), limit)]
+	return list[:min(len(list), limit)], nil
 }
 
 func newSurvivor(e store.StaleEntry) OldEntry {

@@ -1,7 +1,6 @@
 package history
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -102,21 +101,12 @@ type Past struct {
 	// what Redis holds under the key, if it was asked for
 	Now *Now `json:"now,omitempty"`
 	// whether the key, or the keys of the rows, are stale, and why, if all of the journal was searched
-	Answer *Answer    `json:"answer,omitempty"`
-	Waits  []RowPlace `json:"waits,omitempty"` // where rows are now, if they were asked for
-	Reads  []Read     `json:"reads,omitempty"` // that have the key, if there is a map
-	Since  *time.Time `json:"-"`               // the journal's beginning, if nothing was found
+	Answer *Answer          `json:"answer,omitempty"`
+	Waits  []store.RowPlace `json:"waits,omitempty"` // where rows are now, if they were asked for
+	Reads  []Read           `json:"reads,omitempty"` // that have the key, if there is a map
+	Since  *time.Time       `json:"-"`               // the journal's beginning, if nothing was found
 
 	WaitsUnknown bool `json:"-"` // where the row is could not be read
-}
-
-// A RowPlace is the table of a row that is not settled, or has a repeat.
-type RowPlace struct {
-	Where  string     `json:"where"` // outbox, delayed or dead
-	Row    uint64     `json:"row"`
-	DueAt  *time.Time `json:"due_at,omitempty"`
-	Reason string     `json:"reason,omitempty"`
-	Error  string     `json:"error,omitempty"`
 }
 
 // A Read is an entry of the section reads of a map that has a key.
@@ -183,14 +173,11 @@ func search(ctx context.Context, db *session.Sessions, q Query) (*Past, error) {
 	if err != nil || where == (store.RowPlacesQuery{}) {
 		return all, err
 	}
-	list, err := store.NewActions(db).RowPlaces(ctx, where)
+	all.Waits, err = store.NewActions(db).RowPlaces(ctx, where)
 	if session.MissingGrant(err) != "" || err != nil && q.Row == 0 && ctx.Err() == nil { // a scan may take too long
 		all.WaitsUnknown = true
 		all.Miss("which rows are not settled is unknown", err)
 		return all, nil
-	}
-	for _, w := range list {
-		all.Waits = append(all.Waits, RowPlace{w.Table, w.Row, w.DueAt, w.Reason, w.Error})
 	}
 	return all, err
 }
@@ -249,46 +236,47 @@ type Evictor struct {
 	Messages uint64 `json:"messages"` // of how many of them
 }
 
-// A wantedRun is messages of a batch, and which of them processes have received.
-type wantedRun struct {
-	batch       uint64
-	first, last uint64
-	heard       map[string][]span
-}
+// A wantedRun is messages of a batch.
+type wantedRun struct{ batch, first, last uint64 }
 
-// A span is messages, both ends included.
-type span struct{ first, last uint64 }
+// A message is one of an epoch.
+type message struct{ epoch, number uint64 }
+
+// reported are the messages of a batch that processes report. One that a process reports twice
+// counts once.
+type reported map[string]map[message]bool
 
 // AddEvictions asks Redis which processes have reported the messages of the rows. An error becomes
 // part of the result.
 func (all *Past) AddEvictions(ctx context.Context, in Redis) {
-	wanted, since := map[uint64][]*wantedRun{}, time.Time{} // by epoch
-	asked := map[uint64]bool{}                              // batches
+	wanted, since := map[uint64][]wantedRun{}, time.Time{} // by epoch
+	batches := map[uint64]reported{}
 	for i := range all.Found {
 		s := &all.Found[i]
 		for _, r := range s.runs {
 			s.Messages += r.Last - r.First + 1
 		}
-		if !s.MayBeEvicted() || asked[s.Batch] {
+		if !s.MayBeEvicted() || batches[s.Batch] != nil {
 			continue
 		}
-		asked[s.Batch] = true
+		batches[s.Batch] = reported{}
 		if since.IsZero() || s.PublishedAt.Before(since) {
 			since = *s.PublishedAt
 		}
 		for _, r := range s.runs {
-			wanted[r.Epoch] = append(wanted[r.Epoch], &wantedRun{s.Batch, r.First, r.Last, map[string][]span{}})
+			wanted[r.Epoch] = append(wanted[r.Epoch], wantedRun{s.Batch, r.First, r.Last})
 		}
 	}
-	if len(asked) == 0 {
+	if len(batches) == 0 {
 		return
 	}
 	oldest, dropped := time.Time{}, map[string]uint64{}
 	err := in(func(redis *keyspace.Contents) error {
 		return redis.Reports(ctx, since.Add(-reportSlack), func(r protocol.Report, at time.Time) {
 			oldest = at
-			for _, w := range wanted[store.EpochHash(r.Epoch)] {
-				w.addReport(r)
+			epoch := store.EpochHash(r.Epoch)
+			for _, w := range wanted[epoch] {
+				batches[w.batch].addReport(r.Process, epoch, max(w.first, r.First), min(w.last, r.Last))
 			}
 			if r.Dropped > 0 {
 				dropped[r.Process] += r.Dropped
@@ -298,11 +286,10 @@ func (all *Past) AddEvictions(ctx context.Context, in Redis) {
 	if len(dropped) > 0 {
 		all.Unreported = dropped
 	}
-	by := evictorsOf(wanted)
 	for i := range all.Found {
 		if s := &all.Found[i]; s.MayBeEvicted() {
 			s.Least = len(dropped) > 0
-			if s.EvictedBy = by[s.Batch]; len(s.EvictedBy) == 0 {
+			if s.EvictedBy = batches[s.Batch].evictors(); len(s.EvictedBy) == 0 {
 				s.EvictedUnknown = s.whyUnknown(err, oldest)
 			}
 		}
@@ -329,46 +316,22 @@ func (s *Settlement) whyUnknown(err error, oldest time.Time) string {
 	return "no process has reported it"
 }
 
-// addReport records the messages of a report.
-func (w *wantedRun) addReport(r protocol.Report) {
-	if both := (span{max(w.first, r.First), min(w.last, r.Last)}); both.first <= both.last {
-		w.heard[r.Process] = append(w.heard[r.Process], both)
+// addReport records messages of a report, both ends included.
+func (m reported) addReport(process string, epoch, first, last uint64) {
+	for number := first; number <= last; number++ {
+		if m[process] == nil {
+			m[process] = map[message]bool{}
+		}
+		m[process][message{epoch, number}] = true
 	}
 }
 
-// evictorsOf lists the processes that have reported messages of batches, by name.
-func evictorsOf(wanted map[uint64][]*wantedRun) map[uint64][]Evictor {
-	counts := map[uint64]map[string]uint64{}
-	for _, runs := range wanted {
-		for _, w := range runs {
-			for process, spans := range w.heard {
-				if counts[w.batch] == nil {
-					counts[w.batch] = map[string]uint64{}
-				}
-				counts[w.batch][process] += covered(spans)
-			}
-		}
+// evictors lists the processes by name.
+func (m reported) evictors() (list []Evictor) {
+	for _, process := range slices.Sorted(maps.Keys(m)) {
+		list = append(list, Evictor{process, uint64(len(m[process]))})
 	}
-	by := map[uint64][]Evictor{}
-	for batch, processes := range counts {
-		for _, process := range slices.Sorted(maps.Keys(processes)) {
-			by[batch] = append(by[batch], Evictor{process, processes[process]})
-		}
-	}
-	return by
-}
-
-// covered counts messages; a report that was sent twice counts once.
-func covered(spans []span) (n uint64) {
-	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.first, b.first) })
-	next := uint64(0)
-	for _, s := range spans {
-		if first := max(s.first, next); first <= s.last {
-			n += s.last - first + 1
-			next = s.last + 1
-		}
-	}
-	return n
+	return list
 }
 
 // A Stale is a stale entry of the key, as a spot check found it.

@@ -91,13 +91,9 @@ func (r *Job) Run(ctx context.Context) (Result, error) {
 	}
 	// Also after an error: by its number readers know whether they have heard all that was said.
 	last := context.WithoutCancel(ctx)
-	if bye := p.Publisher.Goodbye(last, p.Channel); err == nil {
-		err = bye
-	}
+	err = cmp.Or(err, p.Publisher.Goodbye(last, p.Channel))
 	if !p.DryRun {
-		if over := r.actions().EndReplay(last, p.outcome(err), p.result.Rows); err == nil {
-			err = over
-		}
+		err = cmp.Or(err, r.actions().EndReplay(last, p.outcome(err), p.result.Rows))
 	}
 	return p.result, err
 }

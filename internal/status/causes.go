@@ -4,11 +4,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sort"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/store"
 )
 
@@ -54,13 +53,13 @@ func (j judge) general(name string, began time.Time, what, cure string) Cause {
 func (j judge) what() string {
 	var parts []string
 	if j.s.Waiting > 0 {
-		parts = append(parts, count(j.s.Waiting, "row"))
+		parts = append(parts, Exact(j.s.Waiting, "row"))
 	}
 	if j.s.Overdue > 0 {
 		parts = append(parts, "delayed rows that are due")
 	}
 	if j.s.Unswept {
-		parts = append(parts, count(max(j.s.Sweeps-j.s.Settling, 1), "sweep"))
+		parts = append(parts, Exact(max(j.s.Sweeps-j.s.Settling, 1), "sweep"))
 	}
 	if len(parts) == 1 && strings.HasPrefix(parts[0], "1 ") {
 		return parts[0] + " waits"
@@ -138,7 +137,7 @@ func (j judge) sweeps() (list []Cause) {
 		list = append(list, Cause{"sweeps_fail", Stale, j.ago(s.UnsweptFor), "sweeps wait, and all fail in worker " + f.Worker + ": " + firstLine(f.Error), "docs/operations.md#sweeps"})
 	}
 	if s.SweepsRefused > 0 {
-		list = append(list, Cause{"sweeps_refused", Stale, j.ago(s.UnsweptFor), "Redis refuses " + count(s.SweepsRefused, "sweep") + ", the last: " + firstLine(s.SweepError), "docs/operations.md#sweeps"})
+		list = append(list, Cause{"sweeps_refused", Stale, j.ago(s.UnsweptFor), "Redis refuses " + Exact(s.SweepsRefused, "sweep") + ", the last: " + firstLine(s.SweepError), "docs/operations.md#sweeps"})
 	}
 	if len(list) == 0 && s.Unswept && s.UnsweptFor <= 0 {
 		return []Cause{{"sweeps", Unknown, time.Time{}, j.sweepsWait() + ", and since when is unknown: the database's clock was set back", "wait; unstale doctor --check clocks"}}
@@ -154,12 +153,12 @@ func (j judge) sweeps() (list []Cause) {
 }
 
 func (j judge) sweepsWait() string {
-	return count(max(j.s.Sweeps-j.s.Settling, 1), "sweep") + " of patterns or index sets not yet carried out"
+	return Exact(max(j.s.Sweeps-j.s.Settling, 1), "sweep") + " of patterns or index sets not yet carried out"
 }
 
 func (j judge) delayed() (list []Cause) {
 	for _, f := range j.s.Failing {
-		what := fmt.Sprintf("tried again after a failure (%s): %s", f.Reason, count(f.N, "row"))
+		what := fmt.Sprintf("tried again after a failure (%s): %s", f.Reason, Exact(f.N, "row"))
 		// the error of one row has its own counts, so cut them off
 		if cause, _, _ := strings.Cut(f.Error, store.PartMark); cause != "" {
 			what += ", " + firstLine(cause)
@@ -178,15 +177,14 @@ func (j judge) delayed() (list []Cause) {
 
 func deadCauses(dead map[string]int, since time.Time) []Cause {
 	total, reasons := 0, []string{}
-	for reason, n := range dead {
-		total += n
-		reasons = append(reasons, fmt.Sprintf("%s: %d", reason, n))
+	for _, reason := range slices.Sorted(maps.Keys(dead)) {
+		total += dead[reason]
+		reasons = append(reasons, fmt.Sprintf("%s: %d", reason, dead[reason]))
 	}
 	if total == 0 {
 		return nil
 	}
-	sort.Strings(reasons)
-	return []Cause{{"dead", Stale, since, count(total, "dead letter") + " (" + strings.Join(reasons, ", ") + "), whose keys may be stale" + partly(dead), "see: unstale dead list"}}
+	return []Cause{{"dead", Stale, since, Exact(total, "dead letter") + " (" + strings.Join(reasons, ", ") + "), whose keys may be stale" + partly(dead), "see: unstale dead list"}}
 }
 
 // partly returns the hint to the part of a dead letter that describes what was applied despite a
@@ -255,7 +253,7 @@ func differenceCauses(s store.Status) []Cause {
 	case len(unread) > 0 && s.OldEntriesError != nil:
 		return []Cause{{"differs", Unknown, since(unread), "whether Redis still has values that differed from the database is unknown: " + firstLine(s.OldEntriesError.Error()), cure}}
 	case found[0].Count > 0:
-		return []Cause{{"differs", Fresh, time.Time{}, count(found[0].Count, "cached value") + " differed from the database in the last 24 hours, the last: " + keyName(found[0].Key), cure}}
+		return []Cause{{"differs", Fresh, time.Time{}, Exact(found[0].Count, "cached value") + " differed from the database in the last 24 hours, the last: " + output.Data(found[0].Key), cure}}
 	}
 	return nil
 }
@@ -269,7 +267,7 @@ func are(list []store.OldEntry, p store.EntryState) []store.OldEntry {
 func since(list []store.OldEntry) time.Time { return list[len(list)-1].At }
 
 // first names the key of the entry that was found first, and others counts the others.
-func first(list []store.OldEntry) string { return keyName(list[len(list)-1].Key) }
+func first(list []store.OldEntry) string { return output.Data(list[len(list)-1].Key) }
 
 func others(list []store.OldEntry) string {
 	switch n := len(list) - 1; {
@@ -278,16 +276,8 @@ func others(list []store.OldEntry) string {
 	case len(list) == store.MaxOldEntries:
 		return fmt.Sprintf(", and at least %d others too", n)
 	default:
-		return ", and " + count(n, "other") + " too"
+		return ", and " + Exact(n, "other") + " too"
 	}
-}
-
-// keyName returns a key, quoted if it has characters that do not show.
-func keyName(key string) string {
-	if strings.ContainsFunc(key, func(r rune) bool { return !strconv.IsPrint(r) }) {
-		return strconv.Quote(key)
-	}
-	return key
 }
 
 // renumber is the fix for a table whose IDs run out.
@@ -309,12 +299,13 @@ func idCauses(idsLeft map[string]uint64) (list []Cause) {
 	return list
 }
 
-// conflictCauses returns the causes that workers' records in Redis show. Databases may share names
-// on purpose.
+// conflictCauses returns the causes that workers' records in Redis show.
 func conflictCauses(conflicts []store.Conflict, unread error) (list []Cause) {
 	for _, c := range conflicts {
-		level := map[store.ConflictKind]Level{store.ConflictRestored: Stale, store.ConflictID: Unknown, store.ConflictNames: Fresh}[c.Kind]
-		name := map[store.ConflictKind]string{store.ConflictRestored: "restored", store.ConflictID: "one_id", store.ConflictNames: "same_names"}[c.Kind]
+		name, level := "restored", Stale
+		if c.Kind == store.ConflictID {
+			name, level = "one_id", Unknown
+		}
 		list = append(list, Cause{name, level, time.Time{}, c.Text, c.Cure})
 	}
 	if unread != nil {

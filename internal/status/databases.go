@@ -1,12 +1,12 @@
 package status
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -192,25 +192,13 @@ func (p *page) conflicts(source string) (list []store.Conflict) {
 	if !own.lives() {
 		return list
 	}
-	for _, o := range p.databases {
-		if !o.lives() || o.Server == own.Server && o.Schema == own.Schema { // it had another ID a moment ago
-			continue
-		}
-		if o.Source == source {
+	for _, field := range slices.Sorted(maps.Keys(p.databases)) {
+		if o := p.databases[field]; o != own && o.lives() && o.Source == source {
 			list = append(list, store.Conflict{Kind: store.ConflictID,
 				Cure: "stop the workers of the one that is not in use, or if it is a copy, give it its own ID with unstale source replace: docs/operations.md#two-databases-on-one-redis",
 				Text: fmt.Sprintf("two databases have one ID, so readers take heartbeats and write tokens of one for those of the other: %s and %s", own, o)})
-			continue
-		}
-		if name := overlap(own.Names, o.Names); name != "" {
-			list = append(list, store.Conflict{Kind: store.ConflictNames,
-				Cure: "give each database a Redis or names of its own: docs/operations.md#two-databases-on-one-redis",
-				Text: fmt.Sprintf("workers of two databases unlink the same names, such as %s: %s and %s", name, own, o)})
 		}
 	}
-	slices.SortFunc(list, func(a, b store.Conflict) int {
-		return cmp.Or(slices.Index(store.ConflictKinds, a.Kind)-slices.Index(store.ConflictKinds, b.Kind), strings.Compare(a.Text, b.Text))
-	})
 	return list
 }
 
@@ -238,74 +226,4 @@ func ForgetDatabases(ctx context.Context, b *keyspace.StatusHashes, source strin
 		}
 	}
 	return b.Remove(ctx, keyspace.SourcesHash, fields...)
-}
-
-// overlap returns a glob of a that shares a name with some glob of b, or "". Both are globs of
-// maps: without brackets.
-func overlap(a, b []string) string {
-	others := make([]glob, len(b))
-	for i, text := range b {
-		others[i] = parseGlob(text)
-	}
-	for _, text := range a {
-		g := parseGlob(text)
-		if slices.ContainsFunc(others, g.overlaps) {
-			return text
-		}
-	}
-	return ""
-}
-
-// Tokens of a glob that are not bytes.
-const (
-	anyText = -1
-	anyByte = -2
-)
-
-type glob []int
-
-func parseGlob(text string) (g glob) {
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case c == '*':
-			g = append(g, anyText)
-		case c == '?':
-			g = append(g, anyByte)
-		case c == '\\' && i+1 < len(text):
-			i++
-			g = append(g, int(text[i]))
-		default:
-			g = append(g, int(c))
-		}
-	}
-	return g
-}
-
-// overlaps reports whether some name matches both. It compares the places of g with those of other,
-// row by row.
-func (g glob) overlaps(other glob) bool {
-	// row[j]: the tokens of g so far and j of other match one text
-	row := make([]bool, len(other)+1)
-	row[0] = true
-	for j, t := range other {
-		row[j+1] = row[j] && t == anyText
-	}
-	for _, t := range g {
-		next := make([]bool, len(other)+1)
-		next[0] = row[0] && t == anyText
-		for j, o := range other {
-			switch {
-			// which matches nothing, or what the other token matches
-			case t == anyText || o == anyText:
-				next[j+1] = row[j+1] || next[j]
-			default:
-				next[j+1] = row[j] && (t == o || t == anyByte || o == anyByte)
-			}
-		}
-		if !slices.Contains(next, true) {
-			return false
-		}
-		row = next
-	}
-	return row[len(other)]
 }

@@ -137,8 +137,9 @@ func clock(t, now time.Time) string {
 	return t.Format("2006-01-02 15:04:05") + " UTC"
 }
 
-// count formats a number of things. Above MaxExactCount it is "more than".
-func count(n int, thing string) string {
+// Exact formats a number of things that [store.Status] may have cut: above MaxExactCount it is
+// "more than".
+func Exact(n int, thing string) string {
 	if n > store.MaxExactCount {
 		return "more than " + output.Things(store.MaxExactCount, thing)
 	}
@@ -229,15 +230,11 @@ func (j judge) lockedDue() bool {
 
 // held returns a worker that has found rows locked by another session, or nil.
 func (j judge) held() *store.WorkerNote {
-	if _, waits := j.waiting(); !waits {
+	held := j.fleet().some(func(w *store.WorkerNote) bool { return w.Works() && w.Stalled == store.StalledHeld })
+	if _, waits := j.waiting(); !waits || len(held) == 0 {
 		return nil
 	}
-	for i := range j.s.Workers {
-		if w := &j.s.Workers[i]; w.Works() && w.Stalled == store.StalledHeld {
-			return w
-		}
-	}
-	return nil
+	return &held[0]
 }
 
 // passes reports whether an old row must be locked, since workers claim rows and skip it.

@@ -101,7 +101,7 @@ func (f fleet) readers(all []store.Reader) []Cause {
 		return nil
 	}
 	return []Cause{{"readers_differ", Fresh, time.Time{},
-		fmt.Sprintf("%s with code of another map than the workers': %s has the reads %s, the workers have %s", count(len(others), "reader"),
+		fmt.Sprintf("%s with code of another map than the workers': %s has the reads %s, the workers have %s", Exact(len(others), "reader"),
 			others[0].Process, strings.Join(others[0].Reads, " and "), strings.Join(slices.Sorted(maps.Keys(known)), " and ")),
 		"unstale map generate, and deploy the readers; unstale map describe prints the fingerprint"}}
 }

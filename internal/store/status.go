@@ -474,13 +474,14 @@ func Pending(ctx context.Context, db *session.Sessions, q PendingQuery, limit in
 	return list, counted > MaxExactCount || len(list) == limit && !list[limit-1].Scheduled, nil
 }
 
-// A RowPlace is a place where a row is now, before it is settled or in addition.
+// A RowPlace is a place where a row is now, before it is settled or in addition, with the JSON of
+// `unstale history`.
 type RowPlace struct {
-	Table  string     `db:"place"`  // without "cache_outbox_": "outbox", "delayed" or "dead"
-	Row    uint64     `db:"row_id"` // in cache_outbox; 0 for a row that was scheduled
-	DueAt  *time.Time `db:"due_at"` // of a delayed row
-	Reason string     `db:"reason"` // of a delayed row that failed, or of a dead letter
-	Error  string     `db:"error"`
+	Table  string     `db:"place" json:"where"`             // without "cache_outbox_": "outbox", "delayed" or "dead"
+	Row    uint64     `db:"row_id" json:"row"`              // in cache_outbox; 0 for a row that was scheduled
+	DueAt  *time.Time `db:"due_at" json:"due_at,omitempty"` // of a delayed row
+	Reason string     `db:"reason" json:"reason,omitempty"` // of a delayed row that failed, or of a dead letter
+	Error  string     `db:"error" json:"error,omitempty"`
 }
 
 // A RowPlacesQuery selects rows: by Row, or by what else is not empty.
@@ -531,11 +532,10 @@ type ConflictKind string
 const (
 	ConflictRestored ConflictKind = "restored" // the database is older than Redis
 	ConflictID       ConflictKind = "id"       // two databases have one ID
-	ConflictNames    ConflictKind = "names"    // two databases have the same names
 )
 
 // ConflictKinds lists all kinds.
-var ConflictKinds = []ConflictKind{ConflictRestored, ConflictID, ConflictNames}
+var ConflictKinds = []ConflictKind{ConflictRestored, ConflictID}
 
 // A Conflict is a problem with the data that Redis has about this outbox or another one. Workers
 // detect it: see package status.
