@@ -324,12 +324,7 @@ func (c *change) blame(err error) {
 // weight returns the weight of the change, by its plan or its fault.
 func (c *change) weight() weight {
 	p := &c.plan
-	n := weight{names: p.Len()}
-	for _, list := range [...][]string{p.Keys, p.Patterns, p.Sets} {
-		for _, name := range list {
-			n.bytes += len(name)
-		}
-	}
+	n := weight{names: p.Len(), bytes: size(p.Keys) + size(p.Patterns) + size(p.Sets)}
 	switch {
 	case c.fault != nil: // the row is copied to the delayed rows or the dead letters
 		n.bytes += c.row.ParamsBytes

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -134,38 +135,24 @@ func (c Config) WithDefaults() Config {
 	pools, keys := c.sessions().WithDefaults(), c.keyspace().WithDefaults()
 	c.ClaimTimeout, c.LookupTimeout = pools.ClaimTimeout, pools.LookupTimeout
 	c.RedisTimeout, c.SweepShare = keys.Timeout, keys.SweepShare
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
+	c.Logger = cmp.Or(c.Logger, slog.Default())
 	if c.MapEnv == nil {
 		c.MapEnv = os.LookupEnv
 	}
-	orText(&c.Name, defaultName())
-	orInt(&c.SpotChecks, 50)
-	orInt(&c.BatchRows, 1_000)
-	orInt(&c.BatchKeys, 50_000)
-	orInt(&c.BatchBytes, 8<<20)
-	orInt(&c.IdleInterval, 50*time.Millisecond)
-	orInt(&c.MaxAttempts, 8)
-	orInt(&c.RetryDelay, time.Second)
-	orInt(&c.JournalRetention, 24*time.Hour)
-	orInt(&c.LockRetention, 30*24*time.Hour)
-	orText(&c.GaugeSchedule, "@every 10s")
-	orText(&c.RetentionSchedule, "*/5 * * * *")
-	orText(&c.WakeChannel, protocol.DefaultWakeChannel)
+	c.Name = cmp.Or(c.Name, defaultName())
+	c.SpotChecks = cmp.Or(c.SpotChecks, 50)
+	c.BatchRows = cmp.Or(c.BatchRows, 1_000)
+	c.BatchKeys = cmp.Or(c.BatchKeys, 50_000)
+	c.BatchBytes = cmp.Or(c.BatchBytes, 8<<20)
+	c.IdleInterval = cmp.Or(c.IdleInterval, 50*time.Millisecond)
+	c.MaxAttempts = cmp.Or(c.MaxAttempts, 8)
+	c.RetryDelay = cmp.Or(c.RetryDelay, time.Second)
+	c.JournalRetention = cmp.Or(c.JournalRetention, 24*time.Hour)
+	c.LockRetention = cmp.Or(c.LockRetention, 30*24*time.Hour)
+	c.GaugeSchedule = cmp.Or(c.GaugeSchedule, "@every 10s")
+	c.RetentionSchedule = cmp.Or(c.RetentionSchedule, "*/5 * * * *")
+	c.WakeChannel = cmp.Or(c.WakeChannel, protocol.DefaultWakeChannel)
 	return c
-}
-
-func orInt[T int | time.Duration](field *T, value T) {
-	if *field == 0 {
-		*field = value
-	}
-}
-
-func orText(field *string, value string) {
-	if *field == "" {
-		*field = value
-	}
 }
 
 // defaultName returns a name that is unique among the workers of a host.
@@ -214,38 +201,33 @@ func (c Config) Validate() error {
 
 // validateWork checks what needs neither a server nor a map.
 func (c Config) validateWork() error {
-	for _, f := range []struct {
-		name            string
-		value, min, max int
-	}{
-		{"spot checks", max(c.SpotChecks, 0), 0, 1_000},
-		{"batch rows", c.BatchRows, 1, 10_000},
-		{"batch keys", c.BatchKeys, 1, 1_000_000},
-		{"batch bytes", c.BatchBytes, 64 << 10, 1 << 30},
-		{"max attempts", c.MaxAttempts, 1, 100},
-	} {
-		if f.value < f.min || f.value > f.max {
-			return fmt.Errorf("%s %d: wanted %d to %d", f.name, f.value, f.min, f.max)
-		}
-	}
-	for _, f := range []struct {
-		name            string
-		value, min, max time.Duration
-	}{
-		{"idle interval", c.IdleInterval, time.Millisecond, time.Hour},
-		{"wake interval", c.WakeInterval, 0, time.Minute},
-		{"retry delay", c.RetryDelay, time.Millisecond, longestRetry},
-		{"journal retention", c.JournalRetention, time.Minute, longestRetention},
-		{"lock retention", c.LockRetention, leastLockRetention, longestRetention},
-	} {
-		if f.value < f.min || f.value > f.max {
-			return fmt.Errorf("%s %s: wanted %s to %s", f.name, f.value, f.min, f.max)
-		}
+	err := cmp.Or(
+		within("spot checks", max(c.SpotChecks, 0), 0, 1_000),
+		within("batch rows", c.BatchRows, 1, 10_000),
+		within("batch keys", c.BatchKeys, 1, 1_000_000),
+		within("batch bytes", c.BatchBytes, 64<<10, 1<<30),
+		within("max attempts", c.MaxAttempts, 1, 100),
+		within("idle interval", c.IdleInterval, time.Millisecond, time.Hour),
+		within("wake interval", c.WakeInterval, 0, time.Minute),
+		within("retry delay", c.RetryDelay, time.Millisecond, longestRetry),
+		within("journal retention", c.JournalRetention, time.Minute, longestRetention),
+		within("lock retention", c.LockRetention, leastLockRetention, longestRetention),
+	)
+	if err != nil {
+		return err
 	}
 	for name, spec := range map[string]string{"gauge schedule": c.GaugeSchedule, "retention schedule": c.RetentionSchedule} {
 		if _, err := schedules.Parse(spec); err != nil {
 			return fmt.Errorf("%s %q: %w", name, spec, err)
 		}
+	}
+	return nil
+}
+
+// within returns an error unless a setting is in its range.
+func within[T int | time.Duration](name string, value, low, high T) error {
+	if value < low || value > high {
+		return fmt.Errorf("%s %v: wanted %v to %v", name, value, low, high)
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -54,12 +53,11 @@ func (d *databaseStatus) publishDatabase(ctx context.Context) {
 	sleep.Repeat(ctx, func(ctx context.Context) (pause time.Duration) {
 		list, err := d.attempt(ctx)
 		pause = status.DatabasePeriod
-		var outage *keyspace.Outage
 		switch {
 		case err != nil && ctx.Err() == nil:
 			d.Log.Debug("cannot publish the database in redis", "error", err)
 			pause = alivePeriod
-			if errors.As(err, &outage) && outage.State == keyspace.StateNoPerm {
+			if keyspace.IsDenied(err) {
 				pause = deniedPause
 			}
 		case err == nil:
@@ -88,7 +86,7 @@ func (d *databaseStatus) attempt(ctx context.Context) ([]store.Conflict, error) 
 	defer d.attempts.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, 2*statusLimit)
 	defer cancel()
-	source, err := d.Source.Read(ctx)
+	outboxID, err := d.Source.Read(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +99,7 @@ func (d *databaseStatus) attempt(ctx context.Context) ([]store.Conflict, error) 
 		d.known = append(d.known, <-d.settled...)
 	}
 	var newest store.Mark
-	database := status.Database{Source: source, Server: place.Server, Schema: place.Schema, Names: d.names(d.maps.Map())}
+	database := status.Database{Source: outboxID, Server: place.Server, Schema: place.Schema, Names: d.names(d.maps.Map())}
 	list, others, err := status.PostDatabase(ctx, d.hashes, database, d.served, func(ctx context.Context, published store.Mark) (lost uint64, _ store.Mark, err error) {
 		lost, newest, err = store.Lost(ctx, db, append(d.known, published))
 		return lost, newest, err

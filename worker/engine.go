@@ -80,7 +80,7 @@ func newEngine(cfg Config, s *store.Store, redis maintenance.Redis, hashes *keys
 		failed: e.failed, vanished: e.vanished, database: &e.database,
 	}
 	e.loop = loop{base: b, limit: limit, lanes: newLanes(batches, heavy), healer: e.healer, sweeper: e.sweeper, database: &e.database}
-	e.gauges = gaugeReader{base: b, seen: seen, unread: newUnreadTables(b.Log)}
+	e.gauges = gaugeReader{base: b, seen: seen, unread: &unreadTables{log: b.Log, told: map[string]bool{}}}
 	e.summaries.base, e.counting = b, counting{base: b, seen: seen}
 	return e
 }

@@ -59,12 +59,6 @@ func (t turn) budget(cfg *Config) budget {
 	return cfg.lightBudget()
 }
 
-// gone drops rows that the claim did not find: they are gone, or another worker has locked them.
-func (t turn) gone(asked []uint64) { t.lane.aside.remove(asked) }
-
-// failed moves the rows that the turn asked for behind the others.
-func (t turn) failed(asked []uint64) { t.lane.aside.putBack(asked) }
-
 // over updates the list after a batch: heavy rows that it found are added, and rows that it asked
 // for are dropped unless it left them out.
 func (t turn) over(asked []uint64, c *store.Claim, b *batch) {
@@ -225,14 +219,10 @@ func (h *heavyRows) set(hot, due []uint64) {
 func (h *heavyRows) lasts() *time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.since.IsZero() {
+	if h.since.IsZero() || time.Since(h.since) < heavyNews {
 		return nil
 	}
-	d := time.Since(h.since)
-	if d < heavyNews {
-		return nil
-	}
-	return &d
+	return new(time.Since(h.since))
 }
 
 // without drops such rows from a list.

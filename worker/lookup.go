@@ -162,9 +162,7 @@ type questions struct {
 func (q *questions) fit(i int, list []invalidation.Need, most int) bool {
 	bytes := 0
 	for _, n := range list {
-		for _, v := range n.By {
-			bytes += len(v)
-		}
+		bytes += size(n.By)
 	}
 	if q.count > 0 && len(list) > 0 && (q.count+len(list) > most || q.bytes+bytes > invalidation.MaxQuestionBytes) {
 		return false

@@ -62,12 +62,7 @@ func (f *mapFile) Version() string { return f.Map().Version() }
 
 // Reload asks the worker to read the file now, as SIGHUP does, and to log what came of it in any
 // case. It does not wait.
-func (f *mapFile) Reload() {
-	select {
-	case f.reload <- struct{}{}:
-	default:
-	}
-}
+func (f *mapFile) Reload() { maintenance.Nudge(f.reload) }
 
 // readChanges reads the file and reports whether it changed anything, a refusal that is over
 // included. Errors are returned once for each content.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/maintenance"
 	"github.com/unstale/unstale/internal/store"
@@ -25,54 +26,33 @@ type metrics struct {
 	mysql callTimes
 	redis callTimes
 
-	rows          *prometheus.CounterVec // by outcome
-	deadLettered  *prometheus.CounterVec // by reason
-	delays        *prometheus.CounterVec // by reason
-	keys          prometheus.Counter
-	messages      prometheus.Counter
-	heartbeats    prometheus.Counter
-	sweeps        prometheus.Counter
-	sweptKeys     prometheus.Counter
-	contention    prometheus.Counter
-	wakes         prometheus.Counter
-	heals         prometheus.Counter
-	healedBatches prometheus.Counter
-	healedKeys    prometheus.Counter
-	reloads       *prometheus.CounterVec // by result
-	heartbeat     prometheus.Gauge
-	waiting       prometheus.Gauge
-	oldest        prometheus.Gauge
-	delayed       prometheus.Gauge
-	overdue       prometheus.Gauge
-	sweepQueue    prometheus.Gauge
-	sweepRefused  prometheus.Gauge
-	lockRows      prometheus.Counter
-	damaged       prometheus.Gauge
-	dead          *prometheus.GaugeVec // by reason
-	idsLeft       *prometheus.GaugeVec // by table
-	conflicts     *prometheus.GaugeVec // by kind
-	batchSeconds  prometheus.Histogram
-	batchRows     prometheus.Histogram
-	sweepSeconds  prometheus.Histogram
+	keys, messages, heartbeats, wakes, contention prometheus.Counter
+	sweeps, sweptKeys, lockRows                   prometheus.Counter
+	heals, healedBatches, healedKeys              prometheus.Counter
+	invalidations, spotKeys, spotRepairs          prometheus.Counter
 
-	insertToUnlink  *lateHistogram
-	visibleToUnlink *lateHistogram
-	invalidations   prometheus.Counter
-	inTime          *prometheus.CounterVec // by limit
-	shadows         *prometheus.CounterVec // by result
-	lastSettle      prometheus.Gauge
-	receivers       prometheus.Gauge
-	held            prometheus.Gauge
-	behind          prometheus.Gauge
-	oldestSweep     prometheus.Gauge
-	sweepDone       *prometheus.GaugeVec // by kind
-	sweepSize       *prometheus.GaugeVec // by kind
-	healing         prometheus.Gauge
-	spotChecks      *prometheus.CounterVec // by result
-	spotKeys        prometheus.Counter
-	spotRepairs     prometheus.Counter
-	spotDenied      *prometheus.GaugeVec // by part
-	healingLeft     prometheus.Gauge
+	rows         *prometheus.CounterVec // by outcome
+	deadLettered *prometheus.CounterVec // by reason
+	delays       *prometheus.CounterVec // by reason
+	reloads      *prometheus.CounterVec // by result
+	inTime       *prometheus.CounterVec // by limit
+	shadows      *prometheus.CounterVec // by result
+	spotChecks   *prometheus.CounterVec // by result
+
+	waiting, oldest, delayed, overdue, held, behind prometheus.Gauge
+	sweepQueue, sweepRefused, oldestSweep           prometheus.Gauge
+	heartbeat, receivers, lastSettle                prometheus.Gauge
+	damaged, healing, healingLeft                   prometheus.Gauge
+
+	dead       *prometheus.GaugeVec // by reason
+	idsLeft    *prometheus.GaugeVec // by table
+	conflicts  *prometheus.GaugeVec // by kind
+	sweepDone  *prometheus.GaugeVec // by kind
+	sweepSize  *prometheus.GaugeVec // by kind
+	spotDenied *prometheus.GaugeVec // by part
+
+	batchSeconds, batchRows, sweepSeconds prometheus.Histogram
+	insertToUnlink, visibleToUnlink       *lateHistogram
 }
 
 // newMetrics returns the metrics of a worker, with the map in use, and whether its file says
@@ -80,30 +60,21 @@ type metrics struct {
 func newMetrics(inUse *invalidation.Map, differs bool) *metrics {
 	r := prometheus.NewRegistry()
 	m := &metrics{registry: r}
+	into := promauto.With(r)
 	counter := func(name, help string) prometheus.Counter {
-		c := prometheus.NewCounter(prometheus.CounterOpts{Namespace: "unstale", Name: name, Help: help})
-		r.MustRegister(c)
-		return c
+		return into.NewCounter(prometheus.CounterOpts{Namespace: "unstale", Name: name, Help: help})
 	}
 	counters := func(name, help, label string) *prometheus.CounterVec {
-		c := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "unstale", Name: name, Help: help}, []string{label})
-		r.MustRegister(c)
-		return c
+		return into.NewCounterVec(prometheus.CounterOpts{Namespace: "unstale", Name: name, Help: help}, []string{label})
 	}
 	gauge := func(name, help string) prometheus.Gauge {
-		g := prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "unstale", Name: name, Help: help})
-		r.MustRegister(g)
-		return g
+		return into.NewGauge(prometheus.GaugeOpts{Namespace: "unstale", Name: name, Help: help})
 	}
 	gauges := func(name, help, label string) *prometheus.GaugeVec {
-		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "unstale", Name: name, Help: help}, []string{label})
-		r.MustRegister(g)
-		return g
+		return into.NewGaugeVec(prometheus.GaugeOpts{Namespace: "unstale", Name: name, Help: help}, []string{label})
 	}
 	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
-		h := prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: "unstale", Name: name, Help: help, Buckets: buckets})
-		r.MustRegister(h)
-		return h
+		return into.NewHistogram(prometheus.HistogramOpts{Namespace: "unstale", Name: name, Help: help, Buckets: buckets})
 	}
 	m.rows = counters("rows_total", "Rows carried, by outcome: unlinked, delayed, dead, repeated.", "outcome")
 	m.deadLettered = counters("rows_dead_total", "Rows that this process moved to the dead letters, by reason.", "reason")
@@ -165,8 +136,8 @@ func newMetrics(inUse *invalidation.Map, differs bool) *metrics {
 	m.spotKeys = counter("spot_check_keys_total", "Keys that spot checks looked at; each check looks up to three times.")
 	m.spotRepairs = counter("spot_check_repairs_total", "Stale entries that spot checks unlinked.")
 	m.spotDenied = gauges("spot_check_denied", "1 while the account of Redis lacks the permissions for a part of the spot checks: look, repair.", "part")
-	m.mysql = newCallTimes(r, "mysql_call_seconds", "Calls to MySQL, failed ones too, by kind.", mysqlCalls)
-	m.redis = newCallTimes(r, "redis_call_seconds", "Calls to Redis, failed ones too, by kind.", redisCalls)
+	m.mysql = newCallTimes(into, "mysql_call_seconds", "Calls to MySQL, failed ones too, by kind.", mysqlCalls)
+	m.redis = newCallTimes(into, "redis_call_seconds", "Calls to Redis, failed ones too, by kind.", redisCalls)
 	byEntity := func(name, help string) *entityCounts {
 		return &entityCounts{vec: counters(name, help+", by entity of the map in use; unknown for all others.", "entity")}
 	}
@@ -185,40 +156,27 @@ func newMetrics(inUse *invalidation.Map, differs bool) *metrics {
 
 // zero makes every label known from the start: an alert on a rate never misses the first event.
 func (m *metrics) zero() {
-	for _, outcome := range []string{"unlinked", "delayed", "dead", "repeated"} {
-		m.rows.WithLabelValues(outcome)
-	}
-	for _, reason := range invalidation.Reasons() {
-		m.deadLettered.WithLabelValues(string(reason))
-		m.dead.WithLabelValues(string(reason))
-	}
-	for _, reason := range store.DelayedReasons() {
-		m.delays.WithLabelValues(reason)
-	}
-	for _, state := range maintenance.OutageStates() {
-		m.state.Outages.WithLabelValues(state)
-	}
-	for _, reason := range [...]string{maintenance.StalledCommit, maintenance.StalledHeld, maintenance.StalledBehind} {
-		m.state.Stalled.WithLabelValues(reason)
-	}
+	makeKnown(m.rows, "unlinked", "delayed", "dead", "repeated")
+	makeKnown(m.deadLettered, invalidation.Reasons()...)
+	makeKnown(m.dead, invalidation.Reasons()...)
+	makeKnown(m.delays, store.DelayedReasons()...)
+	makeKnown(m.state.Outages, maintenance.OutageStates()...)
+	makeKnown(m.state.Stalled, maintenance.StalledCommit, maintenance.StalledHeld, maintenance.StalledBehind)
 	for _, limit := range store.Limits {
-		m.inTime.WithLabelValues(limit.String())
+		makeKnown(m.inTime, limit.String())
 	}
-	for _, result := range maintenance.ShadowResults {
-		m.shadows.WithLabelValues(string(result))
-	}
-	for _, kind := range sweepKinds {
-		m.sweepDone.WithLabelValues(string(kind))
-		m.sweepSize.WithLabelValues(string(kind))
-	}
-	for _, result := range maintenance.Results {
-		m.spotChecks.WithLabelValues(string(result))
-	}
-	for _, part := range []string{"look", "repair"} {
-		m.spotDenied.WithLabelValues(part)
-	}
-	for _, result := range []string{"loaded", "refused"} {
-		m.reloads.WithLabelValues(result)
+	makeKnown(m.shadows, maintenance.ShadowResults...)
+	makeKnown(m.sweepDone, store.SweepPattern, store.SweepSet)
+	makeKnown(m.sweepSize, store.SweepPattern, store.SweepSet)
+	makeKnown(m.spotChecks, maintenance.Results...)
+	makeKnown(m.spotDenied, "look", "repair")
+	makeKnown(m.reloads, "loaded", "refused")
+}
+
+// makeKnown makes series of these values of the label.
+func makeKnown[L ~string, M any](vec interface{ WithLabelValues(...string) M }, labels ...L) {
+	for _, label := range labels {
+		vec.WithLabelValues(string(label))
 	}
 }
 
@@ -244,9 +202,6 @@ func (m *metrics) batchDone(r Result, s store.Settlement) {
 	m.batchRows.Observe(float64(r.Claimed))
 	m.lastSettle.SetToCurrentTime()
 }
-
-// sweepKinds are the label of the progress of sweeps.
-var sweepKinds = []store.SweepKind{store.SweepPattern, store.SweepSet}
 
 // hotTable is where rows wait.
 const hotTable = "cache_outbox"
@@ -437,11 +392,10 @@ var (
 // callTimes are how long calls to one server took, failed ones too, by kind.
 type callTimes map[string]prometheus.Observer
 
-func newCallTimes(r *prometheus.Registry, name, help string, kinds []string) callTimes {
-	vec := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+func newCallTimes(into promauto.Factory, name, help string, kinds []string) callTimes {
+	vec := into.NewHistogramVec(prometheus.HistogramOpts{
 		Namespace: "unstale", Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(0.00025, 2, 15),
 	}, []string{"kind"})
-	r.MustRegister(vec)
 	times := callTimes{}
 	for _, kind := range kinds {
 		times[kind] = vec.WithLabelValues(kind)

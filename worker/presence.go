@@ -162,8 +162,7 @@ func (r *record) complete(n store.WorkerNote, since time.Time) store.WorkerNote 
 	n.ID, n.Name, n.For, n.Channel, n.Format = r.Store.ID, r.cfg.Name, time.Since(since), m.Channel(), string(m.Format())
 	n.Lease, n.Announced = r.Lease.Now()
 	if at := r.State.Loop.LastDrained(); !at.IsZero() {
-		ago := time.Since(at)
-		n.Drained = &ago
+		n.Drained = new(time.Since(at))
 	}
 	return n
 }
@@ -233,12 +232,11 @@ func (s *redisStatus) try(ctx context.Context, r *denial, f func(context.Context
 		return
 	}
 	err := f(ctx)
-	var outage *keyspace.Outage
 	switch {
 	case err == nil && r.told:
 		r.told = false
 		s.Log.Info("worker state is published in redis again", "ended", r.effect)
-	case errors.As(err, &outage) && outage.State == keyspace.StateNoPerm:
+	case keyspace.IsDenied(err):
 		r.denied = time.Now()
 		if r == &s.alive {
 			s.Lease.AnnouncedInHash(0, 0) // readers find none there
@@ -254,11 +252,11 @@ func (s *redisStatus) try(ctx context.Context, r *denial, f func(context.Context
 }
 
 func (s *redisStatus) tellAlive(ctx context.Context) error {
-	m, source := s.maps.Map(), s.Source.Get()
-	if source == "" { // MySQL has not told it
+	m, outboxID := s.maps.Map(), s.Source.Get()
+	if outboxID == "" { // MySQL has not told it
 		return nil
 	}
-	has, had, err := s.hashes.Alive(ctx, source, protocol.Alive{Epoch: s.Redis.Epoch(m.Channel()), Lease: m.Lease().Milliseconds(), Map: m.Version()})
+	has, had, err := s.hashes.Alive(ctx, outboxID, protocol.Alive{Epoch: s.Redis.Epoch(m.Channel()), Lease: m.Lease().Milliseconds(), Map: m.Version()})
 	if err != nil {
 		has = maintenance.Unannounced
 	}

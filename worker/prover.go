@@ -89,7 +89,7 @@ func (p *prover) judge(ctx context.Context, l store.Listing) (reason string, why
 		table := store.ListedTable(t)
 		p.forget(table, rows)
 		rows = p.heavy.without(table, rows)
-		heavy := slices.ContainsFunc(rows, isPassed) && p.otherWorker(ctx, hasHeavyRows)
+		heavy := slices.ContainsFunc(rows, isPassed) && p.othersHaveHeavy(ctx)
 		passed, behind := p.split(rows, heavy)
 		for _, late := range [...][]lateRow{passed, behind} {
 			if len(late) == 0 {
@@ -134,8 +134,6 @@ func (p *prover) split(late []lateRow, heavy bool) (passed, behind []lateRow) {
 }
 
 func isPassed(r lateRow) bool { return r.passed > 0 }
-
-func hasHeavyRows(n store.WorkerNote) bool { return n.Heavy != nil }
 
 func oldest(rows []lateRow) lateRow {
 	return slices.MinFunc(rows, func(a, b lateRow) int { return a.At.Compare(b.At) })
@@ -209,11 +207,11 @@ func (p *prover) mayBeHeavy(ctx context.Context, table store.ListedTable, late [
 	return may
 }
 
-// otherWorker reports whether another worker lives whose record meets a condition.
-func (p *prover) otherWorker(ctx context.Context, is func(store.WorkerNote) bool) bool {
+// othersHaveHeavy reports whether another worker lives whose record has heavy rows.
+func (p *prover) othersHaveHeavy(ctx context.Context) bool {
 	workers, err := p.workers.Workers(ctx)
 	return err == nil && slices.ContainsFunc(workers, func(n store.WorkerNote) bool {
-		return n.ID != p.Store.ID && n.Lives() && is(n)
+		return n.ID != p.Store.ID && n.Lives() && n.Heavy != nil
 	})
 }
 

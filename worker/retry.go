@@ -45,19 +45,15 @@ func (c *change) errorText() string {
 func (c *change) settleFault(cfg Config, s *store.Settlement) {
 	reason, text := string(c.fault.Reason), c.errorText()
 	attempts := c.row.Attempts + 1
-	if c.known && attempts < knownTries {
-		s.Delays = append(s.Delays, store.Delay{
-			ID: c.row.ID, After: min(retryDelay(cfg.RetryDelay, attempts), sleep.Jitter(knownDelay, 0.25)), Attempts: attempts, Reason: reason, Error: text,
-		})
+	after := retryDelay(cfg.RetryDelay, attempts)
+	switch {
+	case c.known && attempts < knownTries:
+		after = min(after, sleep.Jitter(knownDelay, 0.25))
+	case !c.retry || attempts >= cfg.MaxAttempts:
+		s.Dead = append(s.Dead, store.DeadRow{ID: c.row.ID, Reason: reason, Error: text})
 		return
 	}
-	if c.retry && attempts < cfg.MaxAttempts {
-		s.Delays = append(s.Delays, store.Delay{
-			ID: c.row.ID, After: retryDelay(cfg.RetryDelay, attempts), Attempts: attempts, Reason: reason, Error: text,
-		})
-		return
-	}
-	s.Dead = append(s.Dead, store.DeadRow{ID: c.row.ID, Reason: reason, Error: text})
+	s.Delays = append(s.Delays, store.Delay{ID: c.row.ID, After: after, Attempts: attempts, Reason: reason, Error: text})
 }
 
 // awayDelay grows with the waiting time of a row: thousands of rows must not keep MySQL busy. It

@@ -98,7 +98,7 @@ func (r *routes) join(ctx context.Context, self string, workers []store.WorkerNo
 // refuse leaves an adopted route for a minute if err means that the account may not publish there,
 // and reports whether it does.
 func (r *routes) refuse(c store.Channel, err error) bool {
-	if err == nil || !c.Adopted || maintenance.OutageState(err) != "redis "+keyspace.StateNoPerm {
+	if err == nil || !c.Adopted || !keyspace.IsDenied(err) {
 		return false
 	}
 	r.mu.Lock()

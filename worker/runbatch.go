@@ -87,7 +87,7 @@ func (r *runner) try(ctx context.Context, t turn, alone bool) (done Result, err 
 		return Result{}, err
 	}
 	if c == nil {
-		t.gone(limits.Only)
+		t.lane.aside.remove(limits.Only) // they are gone, or another worker has locked them
 		return Result{}, nil
 	}
 	claimed := time.Now()
@@ -107,7 +107,7 @@ func (r *runner) try(ctx context.Context, t turn, alone bool) (done Result, err 
 		err = errors.Join(err, c.Release())
 	}
 	if err != nil {
-		t.failed(limits.Only)
+		t.lane.aside.putBack(limits.Only)
 		r.cfg.Hooks.callBatch(c.Rows, began, Result{}, store.Settlement{}, err)
 		return Result{}, err
 	}
@@ -118,7 +118,7 @@ func (r *runner) try(ctx context.Context, t turn, alone bool) (done Result, err 
 		return done, nil
 	}
 	now := r.Store.Queue.Now(time.Now())
-	b.offer(r.spots, now)
+	r.spots.Offer(maintenance.SpotBatch{Unlinked: b.unlinks, SettledAt: now}, b.pick)
 	r.seen.Settle(now, entities)
 	r.database.journaled(c.Journaled)
 	r.metrics.batchDone(done, settlement)

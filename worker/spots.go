@@ -15,16 +15,12 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// offer offers the keys of a settled batch to the spot checks: of rows that were applied in full,
-// at random, and of different entities if it can. The batch's own memory is not kept.
-func (b *batch) offer(to *maintenance.SpotChecker, settled time.Time) {
-	to.Offer(maintenance.SpotBatch{Unlinked: b.unlinks, SettledAt: settled}, b.pick)
-}
-
 // mostSpread is how often pick looks for a key of another entity.
 const mostSpread = 16
 
-// pick returns up to n keys. The first ones are of different entities if possible.
+// pick returns up to n keys of a settled batch for the spot checks: of rows that were applied in full,
+// at random. The first ones are of different entities if possible. It does not keep the batch's own
+// memory.
 func (b *batch) pick(n int) (keys []maintenance.SpotKey) {
 	n = min(n, len(b.set.Targets))
 	entities, taken := map[string]bool{}, make(map[string]bool, n)

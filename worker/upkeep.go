@@ -58,19 +58,15 @@ func (g *gaugeReader) setGauges(ctx context.Context) {
 // Not safe for concurrent use: cron runs one reading at a time.
 type unreadTables struct {
 	log    *slog.Logger
-	failed map[string]bool // by the last reading
-	told   map[string]bool
-}
-
-func newUnreadTables(log *slog.Logger) *unreadTables {
-	return &unreadTables{log: log, failed: map[string]bool{}, told: map[string]bool{}}
+	failed map[string]error // by the last reading
+	told   map[string]bool  // not nil
 }
 
 // logUnread records the outcome of a reading. A table is logged when it fails twice in a row, since
 // a reading may notice an outage before the loop does, which then logs it.
 func (u *unreadTables) logUnread(failed map[string]error, outage bool) {
 	for table, err := range failed {
-		if u.failed[table] && !u.told[table] && !outage {
+		if u.failed[table] != nil && !u.told[table] && !outage {
 			u.log.Warn("gauges of a table cannot be read and are NaN; trying again", "table", table, "error", err)
 			u.told[table] = true
 		}
@@ -81,10 +77,7 @@ func (u *unreadTables) logUnread(failed map[string]error, outage bool) {
 			delete(u.told, table)
 		}
 	}
-	clear(u.failed)
-	for table := range failed {
-		u.failed[table] = true
-	}
+	u.failed = failed
 }
 
 // summarySchedule is how often the journal is checked for batches without a summary. A run
@@ -98,7 +91,7 @@ const summaryRest = 3
 // A summariser summarizes the journal. Not safe for concurrent use: cron runs one task at a time.
 type summariser struct {
 	*base
-	failed bool // logged
+	failing
 }
 
 // summarize summarizes the journal, block by block, until less than a block is left.
@@ -109,26 +102,13 @@ func (s *summariser) all(ctx context.Context, rest time.Duration) {
 	for {
 		began := time.Now()
 		n, err := s.Store.Summaries.Summarise(ctx)
-		s.logFailure(ctx, err)
+		s.logFailure(ctx, s.base, err, "the journal cannot be summarized, and searches of it are slow; trying again", "the journal is summarized again")
 		if n == 0 || err != nil {
 			return
 		}
 		if err := sleep.For(ctx, rest*time.Since(began)); err != nil {
 			return
 		}
-	}
-}
-
-// logFailure logs errors once. The loop logs outages.
-func (s *summariser) logFailure(ctx context.Context, err error) {
-	switch {
-	case ctx.Err() != nil || err != nil && s.State.InOutage():
-	case err != nil && !s.failed:
-		s.failed = true
-		s.Log.Warn("the journal cannot be summarized, and searches of it are slow; trying again", "error", err)
-	case err == nil && s.failed:
-		s.failed = false
-		s.Log.Info("the journal is summarized again")
 	}
 }
 
@@ -172,22 +152,14 @@ const foldSchedule = "@every 1m"
 // concurrent use: cron runs one task at a time.
 type counting struct {
 	*base
-	seen   *store.Seen
-	failed bool // logged
+	failing
+	seen *store.Seen
 }
 
 func (c *counting) foldCounts(ctx context.Context) {
 	err := errors.Join(c.Store.Minutes.Refused(), c.Store.Minutes.Fold(ctx))
-	switch {
-	case ctx.Err() != nil || err != nil && c.State.InOutage():
-	case err != nil && !c.failed:
-		c.failed = true
-		c.Log.Warn("invalidations are not counted; trying again", "error", err, "effect", "the shares that unstale status shows lack them",
-			"cure", store.Grant)
-	case err == nil && c.failed:
-		c.failed = false
-		c.Log.Info("invalidations are counted again")
-	}
+	c.logFailure(ctx, c.base, err, "invalidations are not counted; trying again", "invalidations are counted again",
+		"effect", "the shares that unstale status shows lack them", "cure", store.Grant)
 }
 
 // seenSchedule is how often a worker writes how many rows wait, and which entities it has settled.
@@ -208,23 +180,32 @@ const lockRowsOnce = 100_000
 // runs one at a time.
 type lockWalk struct {
 	*base
-	walk   store.LockWalk
-	failed bool // logged
+	failing
+	walk store.LockWalk
 }
 
 func (l *lockWalk) expireLocks(ctx context.Context) {
 	n, err := l.Store.Locks.ExpireLocks(ctx, &l.walk, l.cfg.LockRetention, lockRowsOnce)
 	l.metrics.lockRows.Add(float64(n))
-	switch {
-	case ctx.Err() != nil || err != nil && l.State.InOutage():
-	case err != nil && !l.failed:
-		l.failed = true
-		l.Log.Warn("rows of locks stay longer than their retention; tried again on schedule", "error", err,
-			"cure", "if a right is missing, GRANT SELECT, DELETE ON cache_outbox_locks to the worker's account; docs/accounts.md lists the grants")
-	case err == nil && l.failed:
-		l.failed = false
-		l.Log.Info("old rows of locks are removed again")
-	case n > 0:
+	l.logFailure(ctx, l.base, err, "rows of locks stay longer than their retention; tried again on schedule", "old rows of locks are removed again",
+		"cure", "if a right is missing, GRANT SELECT, DELETE ON cache_outbox_locks to the worker's account; docs/accounts.md lists the grants")
+	if n > 0 {
 		l.Log.Debug("old rows of locks deleted", "rows", n)
+	}
+}
+
+// A failing is whether the log has that a task fails. Not safe for concurrent use.
+type failing struct{ told bool }
+
+// logFailure logs once that a task fails, and once that it works again. The loop logs outages.
+func (f *failing) logFailure(ctx context.Context, b *base, err error, fails, works string, args ...any) {
+	switch {
+	case ctx.Err() != nil || err != nil && b.State.InOutage():
+	case err != nil && !f.told:
+		f.told = true
+		b.Log.Warn(fails, append([]any{"error", err}, args...)...)
+	case err == nil && f.told:
+		f.told = false
+		b.Log.Info(works)
 	}
 }

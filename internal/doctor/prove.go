@@ -323,7 +323,7 @@ func (p *proof) locks(ctx context.Context) error {
 		return err
 	}
 	var txs [3]*sql.Tx
-	for i, from := range []*sql.DB{p.db, p.inputs.MySQL.Claims, p.inputs.MySQL.Claims} {
+	for i, from := range []*sql.DB{p.db, p.inputs.MySQL.Claims.DB, p.inputs.MySQL.Claims.DB} {
 		tx, err := from.BeginTx(ctx, nil)
 		if err != nil {
 			return err

@@ -143,10 +143,9 @@ func dialer(timeout time.Duration, dial dialFunc, config *tls.Config) dialFunc {
 // first byte of the answer. It includes the network, but not reading and parsing a long answer. It
 // is for one connection that one goroutine uses at a time.
 type stopwatch struct {
-	asked  atomic.Int64 // nanoseconds since start, of the last write
-	took   atomic.Int64 // nanoseconds, of the last answer
-	remote atomic.Value // string: whom the last dial reached
-	conn   atomic.Pointer[timedConn]
+	asked atomic.Int64 // nanoseconds since start, of the last write
+	took  atomic.Int64 // nanoseconds, of the last answer
+	conn  atomic.Pointer[timedConn]
 }
 
 var stopwatchStart = time.Now()
@@ -156,8 +155,10 @@ func (s *stopwatch) last() time.Duration { return time.Duration(s.took.Load()) }
 
 // reached returns the address that the last dial led to.
 func (s *stopwatch) reached() string {
-	address, _ := s.remote.Load().(string)
-	return address
+	if c := s.conn.Load(); c != nil {
+		return c.RemoteAddr().String()
+	}
+	return ""
 }
 
 type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -169,7 +170,6 @@ func (s *stopwatch) dialer(dial dialFunc) dialFunc {
 		if err != nil {
 			return nil, err
 		}
-		s.remote.Store(conn.RemoteAddr().String())
 		timed := &timedConn{Conn: conn, watch: s}
 		s.conn.Store(timed)
 		return timed, nil

@@ -2,6 +2,7 @@ package keyspace
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha1"
 	"encoding/hex"
@@ -46,12 +47,10 @@ func (c *Contents) expectSingle(ctx context.Context) error {
 
 // expectWhole is like expectSingle, for an account without GET, which cannot detect it.
 func (c *Contents) expectWhole(ctx context.Context) error {
-	err := c.expectSingle(ctx)
-	var o *Outage
-	if errors.As(err, &o) && o.State == StateNoPerm {
-		return nil
+	if err := c.expectSingle(ctx); !IsDenied(err) {
+		return err
 	}
-	return err
+	return nil
 }
 
 // An Estimate is the number of keys that patterns match, from a sample.
@@ -67,15 +66,10 @@ type Estimate struct {
 // share may weigh too much or too little. It takes at most Options.SweepShare of Redis time and
 // changes nothing. The error is an *Outage, or a *Refusal of a pattern that is not a glob.
 func (c *Contents) Estimate(ctx context.Context, patterns []string, sample int64) (Estimate, error) {
-	results := make([]PatternResult, len(patterns))
-	for i, p := range patterns {
-		results[i].Pattern = p
-	}
-	m := matcher(results)
-	for _, r := range results {
-		if r.Err != nil {
-			return Estimate{}, r.Err
-		}
+	var refused error
+	m := NewMatcher(patterns, func(i int, err error) { refused = cmp.Or(refused, error(&Refusal{Key: patterns[i], Err: err})) })
+	if refused != nil {
+		return Estimate{}, refused
 	}
 	e := Estimate{Matched: make([]int64, len(patterns))}
 	masters, err := c.nodes.masters(ctx)
@@ -168,10 +162,7 @@ func (c *Contents) Present(ctx context.Context, key string) (Present, error) {
 // The account needs +pttl. An error is an *Outage.
 func (c *Contents) TTL(ctx context.Context, key string) (time.Duration, error) {
 	ttl, err := c.nodes.client.PTTL(ctx, key).Result()
-	if err != nil {
-		return 0, c.nodes.outage(ctx, err)
-	}
-	return ttl, nil
+	return ttl, c.nodes.outageOrNil(ctx, err)
 }
 
 // Heads returns the first HeadBytes bytes of texts in Redis, "" for a key that does not exist. The
@@ -197,20 +188,15 @@ func (c *Contents) Heads(ctx context.Context, keys []string) ([]string, error) {
 			return nil, c.nodes.outage(ctx, failed)
 		}
 	}
-	if err != nil {
-		return nil, c.nodes.outage(ctx, err)
-	}
-	return heads, nil
+	return heads, c.nodes.outageOrNil(ctx, err)
 }
 
 // Time returns the time of the server that has a key. Present.Born is by the same clock.
 // The account needs +time. An error is an *Outage.
 func (c *Contents) Time(ctx context.Context, key string) (time.Time, error) {
 	command := newTimeCommand(ctx, key)
-	if err := c.nodes.client.Process(ctx, command); err != nil {
-		return time.Time{}, c.nodes.outage(ctx, err)
-	}
-	return command.Val(), nil
+	err := c.nodes.client.Process(ctx, command)
+	return command.Val(), c.nodes.outageOrNil(ctx, err)
 }
 
 const (

@@ -106,35 +106,29 @@ func (e *Entries) lookAt(ctx context.Context, s shard, asked []Asked, of []int, 
 		return nil, err
 	}
 	var commands []redis.Cmder
-	add := func(c redis.Cmder) { commands = append(commands, c) }
-	get := func(key string) *redis.StringCmd {
-		c := redis.NewStringCmd(ctx, "get", key)
-		add(c)
-		return c
-	}
-	// All that may be missing is read with GETRANGE: whoever judges the hit ratio of Redis subtracts
-	// its calls from the misses.
-	head := func(key string, bytes int) *redis.StringCmd {
-		c := redis.NewStringCmd(ctx, "getrange", key, 0, bytes-1)
-		add(c)
+	ask := func(args ...any) *redis.StringCmd {
+		c := redis.NewStringCmd(ctx, args...)
+		commands = append(commands, c)
 		return c
 	}
 	beacons := map[string][2]*redis.StringCmd{}
 	for _, i := range of {
 		if epoch := asked[i].Epoch; beacons[epoch][0] == nil {
-			beacons[epoch] = [2]*redis.StringCmd{get(beaconKey(s.tag, epoch, 0)), get(beaconKey(s.tag, epoch, 1))}
+			beacons[epoch] = [2]*redis.StringCmd{ask("get", beaconKey(s.tag, epoch, 0)), ask("get", beaconKey(s.tag, epoch, 1))}
 		}
 	}
-	clock, nodes := redis.NewTimeCmd(ctx, "time"), redis.NewStringCmd(ctx, "cluster", "nodes")
-	add(clock)
+	clock, nodes := redis.NewTimeCmd(ctx, "time"), &redis.StringCmd{}
+	commands = append(commands, clock)
 	if e.nodes.cluster != nil {
-		add(nodes)
+		nodes = ask("cluster", "nodes")
 	}
+	// All that may be missing is read with GETRANGE: whoever judges the hit ratio of Redis subtracts
+	// its calls from the misses.
 	heads, held := make([]*redis.StringCmd, len(of)), make([]*redis.StringCmd, len(of))
 	for n, i := range of {
-		heads[n] = head(asked[i].Key, HeadBytes)
+		heads[n] = ask("getrange", asked[i].Key, 0, HeadBytes-1)
 		if name, ok := protocol.HoldKey(asked[i].Key); ok && asked[i].Hold {
-			held[n] = head(name, 1)
+			held[n] = ask("getrange", name, 0, 0)
 		}
 	}
 	m := &Master{Reading: Reading{Addr: s.addr, Sent: time.Now()}, epochs: map[string]uint64{}}
@@ -196,5 +190,6 @@ func (e *Entries) Repair(ctx context.Context, key, head string, held bool) (done
 	return n > 0, nil
 }
 
-// IsDenied reports whether err is the refusal of a command or a key by the ACL of Redis.
-func IsDenied(err error) bool { return firstWord(err) == "NOPERM" }
+// IsDenied reports whether err is the refusal of a command or a key by the ACL of Redis, or the
+// *Outage of one.
+func IsDenied(err error) bool { return outage(err).State == StateNoPerm }

@@ -101,8 +101,7 @@ func (o *Outage) Unwrap() error { return o.Err }
 
 // outage makes an Outage of an error that is not one yet.
 func outage(err error) *Outage {
-	var already *Outage
-	if errors.As(err, &already) {
+	if already, ok := errors.AsType[*Outage](err); ok {
 		return already
 	}
 	return &Outage{Err: err, State: stateOf(err)}
@@ -112,8 +111,7 @@ func stateOf(err error) string {
 	if redis.IsMaxClientsError(err) {
 		return StateMaxClients
 	}
-	var refused *refusedError
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*refusedError](err); ok {
 		return refused.state
 	}
 	if word := firstWord(err); word != "" {
@@ -137,8 +135,8 @@ func stateOf(err error) string {
 
 // firstWord returns the code of an error reply, or "" where err is not one.
 func firstWord(err error) string {
-	var reply redis.Error
-	if !errors.As(err, &reply) {
+	reply, ok := errors.AsType[redis.Error](err)
+	if !ok {
 		return ""
 	}
 	word, _, _ := strings.Cut(reply.Error(), " ")
@@ -283,13 +281,8 @@ type Failure struct {
 // An unknown reply counts as an outage. If an outage counted as the fault of rows, every row would
 // become a dead letter. If the fault of one key counts as an outage, the work stops visibly.
 func isRefusal(err error) bool {
-	switch firstWord(err) {
-	case "WRONGTYPE":
-		return true
-	case "NOPERM":
-		return !isCommandDenied(err)
-	}
-	return false
+	word := firstWord(err)
+	return word == "WRONGTYPE" || word == "NOPERM" && !isCommandDenied(err)
 }
 
 // isCommandDenied distinguishes a user who may not run the command at all, which is not the fault
@@ -353,9 +346,6 @@ func missingRule(reply string, args []any) string {
 		return ""
 	case strings.Contains(reply, "channel"):
 		return "&" + name
-	}
-	if name == string(WorkersHash) || name == string(SourcesHash) {
-		return "~" + name
 	}
 	for _, prefix := range []string{protocol.LeasePrefix, protocol.HoldPrefix, beaconPrefix, setPrefix, alivePrefix} {
 		if strings.HasPrefix(name, prefix) {

@@ -1,6 +1,7 @@
 package keyspace
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -121,12 +122,8 @@ type Options struct {
 
 // WithDefaults returns a copy with zero fields replaced by defaults.
 func (o Options) WithDefaults() Options {
-	if o.Timeout == 0 {
-		o.Timeout = defaultTimeout
-	}
-	if o.SweepShare == 0 {
-		o.SweepShare = defaultSweepShare
-	}
+	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
+	o.SweepShare = cmp.Or(o.SweepShare, defaultSweepShare)
 	if o.Redis != nil && o.Redis.PoolSize == 0 {
 		redis := *o.Redis
 		redis.PoolSize = defaultPoolSize
@@ -237,15 +234,16 @@ func (o Options) client() redis.UniversalClient {
 	switch {
 	case isCluster(u):
 		c := redis.NewClusterClient(u.Cluster())
-		c.OnNewNode(func(node *redis.Client) { node.AddHook(denials{}) })
+		c.OnNewNode(func(node *redis.Client) { explainDenials(node) })
 		return c
 	case u.MasterName != "":
-		c := redis.NewFailoverClient(u.Failover())
-		c.AddHook(denials{})
-		return c
-	default:
-		c := redis.NewClient(u.Simple())
-		c.AddHook(denials{})
-		return c
+		return explainDenials(redis.NewFailoverClient(u.Failover()))
 	}
+	return explainDenials(redis.NewClient(u.Simple()))
+}
+
+// explainDenials adds a hook to a client, which explains what is missing: see denials.
+func explainDenials(c *redis.Client) *redis.Client {
+	c.AddHook(denials{})
+	return c
 }

@@ -124,16 +124,11 @@ func (s *Subscriber) subscription(ctx context.Context, channel string, events ch
 			return subscribed, s.nodes.outage(ctx, fmt.Errorf("subscribe to %s: %w", channel, err))
 		}
 		alive.Store(true)
-		switch got.(type) {
-		case *redis.Subscription:
-			subscribed = true
-			if !deliver(ctx, events, listenEvent{}) {
-				return subscribed, ctx.Err()
-			}
-		case *redis.Message:
-			if !deliver(ctx, events, listenEvent{message: true}) {
-				return subscribed, ctx.Err()
-			}
+		_, confirmed := got.(*redis.Subscription)
+		_, heard := got.(*redis.Message)
+		subscribed = subscribed || confirmed
+		if (confirmed || heard) && !deliver(ctx, events, listenEvent{message: heard}) {
+			return subscribed, ctx.Err()
 		}
 	}
 }

@@ -19,8 +19,7 @@ type Nodes struct {
 	// cluster is the same client where it is a Cluster's, and nil otherwise.
 	cluster *redis.ClusterClient
 
-	closeOnce sync.Once
-	closeErr  error
+	close func() error // all connections; again it does nothing
 
 	late    lateAnswer
 	clock   clock
@@ -36,18 +35,14 @@ func newNodes(o Options) *Nodes {
 		n.late.life = lateLife + patient.Timeout + 3*o.Timeout
 		n.late.connect = func() redis.UniversalClient { return patient.client() }
 	}
-	return n
-}
-
-// close closes all connections.
-func (n *Nodes) close() error {
-	n.closeOnce.Do(func() {
+	n.close = sync.OnceValue(func() error {
 		n.late.close()
 		if err := n.client.Close(); err != nil {
-			n.closeErr = fmt.Errorf("close keyspace: %w", err)
+			return fmt.Errorf("close keyspace: %w", err)
 		}
+		return nil
 	})
-	return n.closeErr
+	return n
 }
 
 // Client returns the client of the Keyspace, for commands that it does not provide. Close closes
@@ -56,16 +51,7 @@ func (n *Nodes) Client() redis.UniversalClient { return n.client }
 
 // Ping checks that Redis, and in Cluster every master, answers. The error is an *Outage.
 func (n *Nodes) Ping(ctx context.Context) error {
-	masters, err := n.masters(ctx)
-	if err != nil {
-		return err
-	}
-	for _, m := range masters {
-		if err := m.Ping(ctx).Err(); err != nil {
-			return n.outage(ctx, err)
-		}
-	}
-	return nil
+	return n.EachMaster(ctx, func(m *redis.Client) error { return n.outageOrNil(ctx, m.Ping(ctx).Err()) })
 }
 
 // masters returns the clients of the masters, ordered by address.
@@ -96,10 +82,7 @@ func (n *Nodes) master(ctx context.Context, key string) (*redis.Client, error) {
 		return n.client.(*redis.Client), nil
 	}
 	c, err := n.cluster.MasterForKey(ctx, key)
-	if err != nil {
-		return nil, n.outage(ctx, err)
-	}
-	return c, nil
+	return c, n.outageOrNil(ctx, err)
 }
 
 // outage returns an *Outage for err. In a Cluster it also requests a refresh of the nodes, since
@@ -118,9 +101,16 @@ func (n *Nodes) outage(ctx context.Context, err error) *Outage {
 
 // outageOrLoss makes an *Outage of err unless it is a *Loss.
 func (n *Nodes) outageOrLoss(ctx context.Context, err error) error {
-	var loss *Loss
-	if errors.As(err, &loss) {
+	if loss, ok := errors.AsType[*Loss](err); ok {
 		return loss
+	}
+	return n.outage(ctx, err)
+}
+
+// outageOrNil returns an *Outage for err unless it is nil.
+func (n *Nodes) outageOrNil(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
 	}
 	return n.outage(ctx, err)
 }
@@ -155,10 +145,7 @@ func (n *Nodes) PingMasters(ctx context.Context) (map[string]error, error) {
 	var all sync.WaitGroup
 	for _, m := range masters {
 		all.Go(func() {
-			err := m.Ping(ctx).Err()
-			if err != nil {
-				err = n.outage(ctx, err)
-			}
+			err := n.outageOrNil(ctx, m.Ping(ctx).Err())
 			mu.Lock()
 			defer mu.Unlock()
 			answers[m.Options().Addr] = err
@@ -192,4 +179,14 @@ func (n *Nodes) DB() int {
 		return c.Options().DB
 	}
 	return 0
+}
+
+// firstError returns the first error of commands, or nil.
+func firstError(commands []redis.Cmder) error {
+	for _, c := range commands {
+		if err := c.Err(); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -54,7 +54,9 @@ func (p Port) Receivers() int64 {
 	return p.k.Publisher.Receivers()
 }
 
-func (p Port) Introduce(source string, lease time.Duration) { p.k.Publisher.Introduce(source, lease) }
+func (p Port) Introduce(outboxID string, lease time.Duration) {
+	p.k.Publisher.Introduce(outboxID, lease)
+}
 
 func (p Port) Beat(ctx context.Context, channel, moved, withheld string, asOf time.Time) error {
 	return p.k.Publisher.Beat(ctx, channel, moved, withheld, asOf)

@@ -115,6 +115,10 @@ func (p *Publisher) series(channel string) *series {
 func (p *Publisher) say(ctx context.Context, s *series, channel string, next func() [][]byte) (sent []*redis.IntCmd, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	command := "publish"
+	if p.sharded {
+		command = "spublish"
+	}
 	for {
 		node, err := p.publishNode(ctx, channel)
 		if err != nil {
@@ -132,10 +136,14 @@ func (p *Publisher) say(ctx context.Context, s *series, channel string, next fun
 		commands := make([]redis.Cmder, len(texts))
 		sent := make([]*redis.IntCmd, len(texts))
 		for i, text := range texts {
-			sent[i] = redis.NewIntCmd(ctx, p.publishCommand(), channel, text)
+			sent[i] = redis.NewIntCmd(ctx, command, channel, text)
 			commands[i] = sent[i]
 		}
-		if err := p.nodes.exec(ctx, p.publishClient(node), commands); err != nil {
+		on := redis.UniversalClient(node)
+		if p.sharded { // only the node of the channel's slot can publish: follow the slot
+			on = p.nodes.client
+		}
+		if err := p.nodes.exec(ctx, on, commands); err != nil {
 			if errors.Is(err, errNoTime) { // no subscriber has received the numbers
 				s.seq = before
 			}
@@ -178,22 +186,6 @@ func (p *Publisher) heard(ctx context.Context, node *redis.Client, commands []re
 // Receivers returns how many subscribers the server counted at the last message or heartbeat, on
 // whichever channel: in a Cluster those at the node that it went through alone. 0 before the first.
 func (p *Publisher) Receivers() int64 { return p.receivers.Load() }
-
-func (p *Publisher) publishCommand() string {
-	if p.sharded {
-		return "spublish"
-	}
-	return "publish"
-}
-
-// publishClient returns the client of the node, or, if only the node of the channel's slot can
-// publish, a client that follows the slot.
-func (p *Publisher) publishClient(node *redis.Client) redis.UniversalClient {
-	if p.sharded {
-		return p.nodes.client
-	}
-	return node
-}
 
 // publishNode returns the node for messages: the master of the channel, or another one while that
 // is unavailable. Subscribers receive them at every node.
@@ -274,10 +266,7 @@ func (s *series) number(m *protocol.Message, mark *protocol.Beat) {
 		return
 	}
 	if m.Beat == nil {
-		m.Beat = &protocol.Beat{}
-		if mark != nil {
-			*m.Beat = *mark
-		}
+		m.Beat = new(*cmp.Or(mark, &protocol.Beat{}))
 	}
 	m.Beat.First, m.Beat.After, m.Beat.AfterSeq = true, s.after, s.afterSeq
 }
@@ -333,11 +322,10 @@ func (p *Publisher) encode(s *series, channel string, m protocol.Message) []byte
 }
 
 // Introduce announces that heartbeats will be sent. From now on the first message of each epoch is
-// marked as a heartbeat in addition to its content: subscribers then expect the next ones. source
-// is the ID of the outbox, lease the longest lease that a reader may hold. Call it again when the
-// lease changes.
-func (p *Publisher) Introduce(source string, lease time.Duration) {
-	p.mark.Store(&protocol.Beat{Source: source, Lease: lease.Milliseconds()})
+// marked as a heartbeat in addition to its content: subscribers then expect the next ones. The
+// lease is the longest lease that a reader may hold. Call it again when the lease changes.
+func (p *Publisher) Introduce(outboxID string, lease time.Duration) {
+	p.mark.Store(&protocol.Beat{Source: outboxID, Lease: lease.Milliseconds()})
 }
 
 // Beat sends a heartbeat on channel, in the event format. If it would be the first message of its
@@ -379,11 +367,8 @@ func (p *Publisher) Goodbye(ctx context.Context, channel string) error {
 		return nil
 	}
 	_, err := p.say(ctx, s, channel, func() [][]byte {
-		beat := protocol.Beat{Last: true}
-		if mark := p.mark.Load(); mark != nil {
-			beat.Source, beat.Lease = mark.Source, mark.Lease
-		}
-		m := protocol.Message{At: time.Now().UTC(), Beat: &beat}
+		mark := cmp.Or(p.mark.Load(), &protocol.Beat{})
+		m := protocol.Message{At: time.Now().UTC(), Beat: &protocol.Beat{Last: true, Source: mark.Source, Lease: mark.Lease}}
 		s.number(&m, nil)
 		defer s.resetEpoch()
 		return [][]byte{p.encode(s, channel, m)}

@@ -197,16 +197,16 @@ func (a *Account) tryAll(ctx context.Context, on redis.UniversalClient, all []at
 // judge records what an answer says about the permission. Redis checks permissions first, so other
 // refusals mean that it is granted. The error is not an answer.
 func (a *attempt) judge(err error) error {
-	var denied *denial
+	denied, ok := errors.AsType[*denial](err)
 	switch {
 	case err == nil, errors.Is(err, redis.Nil):
-	case errors.As(err, &denied) && strings.HasPrefix(denied.rule, "~") && a.pattern != "":
+	case ok && strings.HasPrefix(denied.rule, "~") && a.pattern != "":
 		a.Rule = "~" + a.pattern
 		// which of its two names is refused, Redis does not tell
 		if strings.EqualFold(a.command.Name(), "renamenx") {
 			a.Rule += " ~" + setPrefix + "*"
 		}
-	case errors.As(err, &denied):
+	case ok:
 		a.Rule = denied.rule
 	case firstWord(err) == "":
 		return err
@@ -264,9 +264,7 @@ func (a *Account) tryChannels(ctx context.Context, on *redis.Client, t Trial) (r
 func quietClient(options *redis.Options) *redis.Client {
 	o := *options
 	o.Protocol, o.PoolSize, o.PipelinePoolSize, o.MinIdleConns, o.MaxRetries = 2, 1, onePool, 0, -1
-	c := redis.NewClient(&o)
-	c.AddHook(denials{})
-	return c
+	return explainDenials(redis.NewClient(&o))
 }
 
 // TrialKey returns a made-up name that matches a glob, with an unused text.

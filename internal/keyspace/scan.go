@@ -84,9 +84,7 @@ func (s *scan) client(options *redis.Options) *redis.Client {
 	o.ReadTimeout = max(o.ReadTimeout, scanPatience)
 	o.MaxRetries = -1 // no command twice, and none over another connection
 	o.Dialer = s.watch.dialer(options.Dialer)
-	c := redis.NewClient(&o)
-	c.AddHook(denials{})
-	return c
+	return explainDenials(redis.NewClient(&o))
 }
 
 // measure measures the time on the wire, and asks how much there is to scan, which a user of least

@@ -3,6 +3,7 @@ package keyspace
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -116,12 +117,7 @@ func (s *Shards) present(ctx context.Context) ([]shard, error) {
 	if len(s.away) == 0 {
 		return list, nil
 	}
-	var present []shard
-	for _, one := range list {
-		if s.of(one.addr) == nil {
-			present = append(present, one)
-		}
-	}
+	present := slices.DeleteFunc(slices.Clone(list), func(one shard) bool { return s.of(one.addr) != nil })
 	if len(present) == 0 {
 		return list, nil
 	}
@@ -133,14 +129,7 @@ func (s *Shards) present(ctx context.Context) ([]shard, error) {
 func (s *Shards) Away() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var list []string
-	for addr := range s.away {
-		if s.of(addr) != nil {
-			list = append(list, addr)
-		}
-	}
-	slices.Sort(list)
-	return list
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(s.away)), func(addr string) bool { return s.of(addr) == nil })
 }
 
 func (s *Shards) isAway(addr string) bool {
@@ -168,13 +157,18 @@ func (s *Shards) markAway(addr string, o *Outage) {
 	}
 }
 
-// markAwayFor records that the master of a key is unavailable.
-func (s *Shards) markAwayFor(ctx context.Context, key string, o *Outage) error {
+// blame records that the master of a key is unavailable, if that is why a command about the key has
+// failed, and returns its Outage. Otherwise the error is an *Outage.
+func (s *Shards) blame(ctx context.Context, key string, failed error) (*Outage, error) {
+	o := s.shardOutage(ctx, failed)
+	if o == nil {
+		return nil, s.nodes.outage(ctx, failed)
+	}
 	m, err := s.nodes.master(ctx, key)
 	if err == nil {
 		s.markAway(m.Options().Addr, o)
 	}
-	return err
+	return o, err
 }
 
 // awayFor returns the reason why the master of a key is unavailable, or nil.
@@ -252,8 +246,8 @@ func (s *Shards) allAway() bool {
 
 // isOutage reports whether err is an *Outage.
 func isOutage(err error) bool {
-	var o *Outage
-	return errors.As(err, &o)
+	_, ok := errors.AsType[*Outage](err)
+	return ok
 }
 
 // A master's tag, and so the names of the beacons there, may change when slots move. Under its new
@@ -348,10 +342,8 @@ func (b *Beacons) ConfirmMoved(ctx context.Context, last map[string]uint64) erro
 			if err := b.nodes.exec(ctx, b.nodes.client, part); err != nil {
 				return err
 			}
-			for _, c := range part {
-				if c.Err() != nil {
-					return b.nodes.outage(ctx, c.Err())
-				}
+			if err := firstError(part); err != nil {
+				return b.nodes.outage(ctx, err)
 			}
 		}
 		b.shards.confirm(s.tag)

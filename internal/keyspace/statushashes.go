@@ -27,7 +27,7 @@ const StatusRules = "+time +hset +hdel +hgetall +pexpire ~unstale:alive* ~unstal
 
 const (
 	alivePrefix = protocol.AlivePrefix
-	// aliveTTL is how long the field of a source stays after its last worker stopped.
+	// aliveTTL is how long the field of an outbox stays after its last worker stopped.
 	aliveTTL = time.Minute
 	// statusTTL exceeds what the hashes tell: when each worker was last there, and what each journal
 	// had.
@@ -43,14 +43,14 @@ type StatusHashes struct {
 	alive  *atomic.Bool // the latest Alive succeeded
 }
 
-// Alive writes a under source, with the time of each master, on all available masters. It also
-// removes the sources that no worker has written for a minute. The error is an *Outage of one of
-// the masters; the others are done. Heartbeats include whether the latest call succeeded.
+// Alive writes a under the ID of an outbox, with the time of each master, on all available masters.
+// It also removes the outboxes that no worker has written for a minute. The error is an *Outage of
+// one of the masters; the others are done. Heartbeats include whether the latest call succeeded.
 //
 // It returns the shortest lease that the masters have now, which may be of another worker (see
 // [protocol.Alive.WithShorterLease]). It also returns the longest lease that a master had before,
 // zero if none had one, even after an error.
-func (b *StatusHashes) Alive(ctx context.Context, source string, a protocol.Alive) (has, had time.Duration, err error) {
+func (b *StatusHashes) Alive(ctx context.Context, outboxID string, a protocol.Alive) (has, had time.Duration, err error) {
 	defer func() { b.alive.Store(err == nil) }()
 	present, err := b.shards.present(ctx)
 	if err != nil {
@@ -76,15 +76,15 @@ func (b *StatusHashes) Alive(ctx context.Context, source string, a protocol.Aliv
 		}
 		a.Time = now.UnixMicro()
 		written := a
-		if before, err := protocol.ParseAlive(fields[source]); err == nil {
+		if before, err := protocol.ParseAlive(fields[outboxID]); err == nil {
 			written = a.WithShorterLease(before)
 			had = max(had, time.Duration(before.Lease)*time.Millisecond)
 			has = min(has, time.Duration(written.Lease)*time.Millisecond)
 		}
-		commands = append(commands, redis.NewIntCmd(ctx, "hset", h.name, source, written.String()),
+		commands = append(commands, redis.NewIntCmd(ctx, "hset", h.name, outboxID, written.String()),
 			redis.NewBoolCmd(ctx, "pexpire", h.name, aliveTTL.Milliseconds()))
 		for other, text := range fields {
-			if o, err := protocol.ParseAlive(text); err == nil && now.Sub(time.UnixMicro(o.Time)) > aliveTTL && other != source {
+			if o, err := protocol.ParseAlive(text); err == nil && now.Sub(time.UnixMicro(o.Time)) > aliveTTL && other != outboxID {
 				commands = append(commands, redis.NewIntCmd(ctx, "hdel", h.name, other))
 			}
 		}
@@ -92,10 +92,7 @@ func (b *StatusHashes) Alive(ctx context.Context, source string, a protocol.Aliv
 	if len(commands) > 0 {
 		failed = errors.Join(failed, b.send(ctx, commands))
 	}
-	if failed != nil {
-		return has, had, b.nodes.outage(ctx, failed)
-	}
-	return has, had, nil
+	return has, had, b.nodes.outageOrNil(ctx, failed)
 }
 
 // A Posted is one field of a hash.
@@ -111,14 +108,10 @@ func (b *StatusHashes) Post(ctx context.Context, hash StatusHash, field, text st
 		return b.nodes.outage(ctx, err)
 	}
 	stamped := strconv.FormatInt(clock.Val().UnixMicro(), 10) + " " + text
-	err := b.send(ctx, []redis.Cmder{
+	return b.nodes.outageOrNil(ctx, b.send(ctx, []redis.Cmder{
 		redis.NewIntCmd(ctx, "hset", string(hash), field, stamped),
 		redis.NewBoolCmd(ctx, "pexpire", string(hash), statusTTL.Milliseconds()),
-	})
-	if err != nil {
-		return b.nodes.outage(ctx, err)
-	}
-	return nil
+	}))
 }
 
 // Read returns the fields of a hash, in no order. It leaves out what Post has not written. The
@@ -151,10 +144,7 @@ func (b *StatusHashes) Remove(ctx context.Context, hash StatusHash, fields ...st
 	for _, f := range fields {
 		args = append(args, f)
 	}
-	if err := b.send(ctx, []redis.Cmder{redis.NewIntCmd(ctx, args...)}); err != nil {
-		return b.nodes.outage(ctx, err)
-	}
-	return nil
+	return b.nodes.outageOrNil(ctx, b.send(ctx, []redis.Cmder{redis.NewIntCmd(ctx, args...)}))
 }
 
 // send sends commands in one pipeline, and returns the first error.
@@ -162,12 +152,7 @@ func (b *StatusHashes) send(ctx context.Context, commands []redis.Cmder) error {
 	if err := b.nodes.exec(ctx, b.nodes.client, commands); err != nil {
 		return err
 	}
-	for _, c := range commands {
-		if err := c.Err(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return firstError(commands)
 }
 
 // A readHash reads a hash and the time of its server.

@@ -346,8 +346,8 @@ func (p *patience) wait(ctx context.Context, err error) error {
 // mayFailOver reports whether a scan that ended with err may succeed at a successor of its master.
 // The caller must get a Loss immediately.
 func mayFailOver(err error) bool {
-	var o *Outage
-	if !errors.As(err, &o) {
+	o, ok := errors.AsType[*Outage](err)
+	if !ok {
 		return false
 	}
 	switch o.State {

@@ -79,12 +79,7 @@ type setBatch struct {
 // emptyAll continues until nothing is left to do.
 func (b *setBatch) emptyAll(ctx context.Context) error {
 	for {
-		pending := b.sets[:0:0]
-		for _, s := range b.sets {
-			if !s.over {
-				pending = append(pending, s)
-			}
-		}
+		pending := slices.DeleteFunc(slices.Clone(b.sets), func(s *smallSet) bool { return s.over })
 		if len(pending) == 0 {
 			return nil
 		}
@@ -275,10 +270,11 @@ func (b *setBatch) forget(ctx context.Context, chosen []*smallSet) error {
 		return err
 	}
 	for i, c := range commands {
-		if err := c.Err(); err != nil {
-			if err := b.fault(ctx, of[i], of[i].private, err); err != nil {
-				return err
-			}
+		if c.Err() == nil {
+			continue
+		}
+		if err := b.fault(ctx, of[i], of[i].private, c.Err()); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -454,10 +450,8 @@ func (s *Sets) forget(ctx context.Context, private string, members []string) err
 	if err := s.nodes.exec(ctx, s.nodes.client, commands); err != nil {
 		return err
 	}
-	for _, c := range commands {
-		if err := c.Err(); err != nil {
-			return s.refusal(ctx, private, err)
-		}
+	if err := firstError(commands); err != nil {
+		return s.refusal(ctx, private, err)
 	}
 	return nil
 }

@@ -3,7 +3,6 @@ package keyspace
 import (
 	"context"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 	"time"
@@ -98,7 +97,7 @@ func (r refusedUnit) failure() error {
 
 // failures returns the first failure of each index, by ascending index.
 func failures(refused []refusedUnit) []Failure {
-	sort.SliceStable(refused, func(i, j int) bool { return refused[i].index < refused[j].index })
+	slices.SortStableFunc(refused, func(a, b refusedUnit) int { return a.index - b.index })
 	var list []Failure
 	for _, r := range refused {
 		if n := len(list); n == 0 || list[n-1].Index != r.index {
@@ -145,15 +144,12 @@ func (u *Unlinker) sendChunks(ctx context.Context, t *unlinkResult, chunks []chu
 			return err
 		}
 		for i, c := range round {
-			err := t.recordReply(c, commands[i].(*redis.IntCmd))
-			if err == nil {
+			failed := t.recordReply(c, commands[i].(*redis.IntCmd))
+			if failed == nil {
 				continue
 			}
-			o := u.shards.shardOutage(ctx, err)
-			if o == nil {
-				return u.nodes.outage(ctx, err)
-			}
-			if err := u.shards.markAwayFor(ctx, c[0].key, o); err != nil {
+			o, err := u.shards.blame(ctx, c[0].key, failed)
+			if err != nil {
 				return err
 			}
 			t.addAway(c, o)
@@ -500,20 +496,13 @@ func (u *Unlinker) setTombstones(ctx context.Context, wanted []tombstone) (refus
 	}
 	for i := range wanted {
 		t := &wanted[i]
-		err := t.err()
-		if err == nil {
-			continue
-		}
-		if isRefusal(err) {
-			refused = append(refused, refusedUnit{*t.of, err})
-			continue
-		}
-		o := u.shards.shardOutage(ctx, err)
-		if o == nil {
-			return nil, u.nodes.outage(ctx, err)
-		}
-		if err := u.shards.markAwayFor(ctx, t.of.key, o); err != nil {
-			return nil, err
+		failed := firstError(t.commands[:])
+		if isRefusal(failed) {
+			refused = append(refused, refusedUnit{*t.of, failed})
+		} else if failed != nil {
+			if _, err := u.shards.blame(ctx, t.of.key, failed); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return refused, nil
@@ -529,16 +518,6 @@ func (t *tombstone) prepare(ctx context.Context) {
 		redis.NewBoolCmd(ctx, "set", t.name, tombstoneValue, "px", ms, "nx"),
 		redis.NewBoolCmd(ctx, "pexpire", t.name, ms, "gt"),
 	}
-}
-
-// err returns the first error of the commands.
-func (t *tombstone) err() error {
-	for _, c := range t.commands {
-		if err := c.Err(); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // sameSlotTag returns a text that, as a hash tag, leads to the slot of key. It is the tag of the

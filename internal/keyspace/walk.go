@@ -246,12 +246,12 @@ const wholeCache = "%R~*"
 // refused records that a detail is missing, and reports whether that concerns one key alone. A
 // command that is refused is refused for all keys, and not requested again.
 func (w *walk) refused(rule string, err error) (hidden bool) {
-	var denied *denial
+	denied, ok := errors.AsType[*denial](err)
 	lacks := rule
 	switch {
-	case errors.As(err, &denied) && strings.HasPrefix(denied.rule, "~"):
+	case ok && strings.HasPrefix(denied.rule, "~"):
 		lacks, hidden = wholeCache, true
-	case errors.As(err, &denied):
+	case ok:
 		lacks = denied.rule
 	case rule == freqRule:
 		w.NoLFU = true

@@ -41,7 +41,7 @@ type Redis interface {
 	// Messages and heartbeats.
 	Publish(ctx context.Context, channel string, f protocol.Format, news keyspace.News) (keyspace.Published, error)
 	Receivers() int64
-	Introduce(source string, lease time.Duration)
+	Introduce(outboxID string, lease time.Duration)
 	Beat(ctx context.Context, channel, moved, withheld string, asOf time.Time) error
 	Goodbye(ctx context.Context, channel string) error
 	Epoch(channel string) string

@@ -192,12 +192,9 @@ func (h *Healer) once(ctx context.Context, lost loss) (batches int, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.limit)
 	defer cancel()
 	defer func() {
-		if err != nil && ctx.Err() != nil { // it took too long
-			h.size.Halve()
-		}
-	}()
-	defer func() {
 		switch {
+		case err != nil && ctx.Err() != nil: // it took too long
+			h.size.Halve()
 		case err != nil || batches == 0:
 		case time.Since(began) > Slice:
 			h.size.Halve()

@@ -102,17 +102,17 @@ func (s *HeartbeatSender) beat(ctx context.Context, channels []HeartbeatChannel,
 	return held
 }
 
-// Introduce sets the source that the following heartbeats name.
+// Introduce sets the ID of the outbox that the following heartbeats name.
 func (s *HeartbeatSender) Introduce(ctx context.Context) error {
 	if s.idle > Period {
 		s.Lease.AnnouncedInBeats(0)
 		return errIdle
 	}
-	source, err := s.Source.Read(ctx)
+	outboxID, err := s.Source.Read(ctx)
 	if err != nil {
 		return err
 	}
-	s.Redis.Introduce(source, s.Lease.ForHeartbeats())
+	s.Redis.Introduce(outboxID, s.Lease.ForHeartbeats())
 	return nil
 }
 
@@ -139,12 +139,8 @@ func (s *HeartbeatSender) vouch(ctx context.Context) error {
 
 // leave sends the final message on channels that get no more heartbeats.
 func (s *HeartbeatSender) leave(ctx context.Context, beaten map[string]bool, beating []HeartbeatChannel) {
-	stays := map[string]bool{}
-	for _, c := range beating {
-		stays[c.Name] = true
-	}
 	for channel := range beaten {
-		if !stays[channel] {
+		if !slices.ContainsFunc(beating, func(c HeartbeatChannel) bool { return c.Name == channel }) {
 			delete(beaten, channel)
 			s.sayGoodbye(ctx, channel)
 		}

@@ -11,8 +11,7 @@ import (
 
 // OutageState names a kind of outage in a word or two, for log and metric.
 func OutageState(err error) string {
-	var redis *keyspace.Outage
-	if errors.As(err, &redis) {
+	if redis, ok := errors.AsType[*keyspace.Outage](err); ok {
 		return redisPrefix + redis.State
 	}
 	return session.State(err)
@@ -63,14 +62,14 @@ func Pause(err error, n int) time.Duration {
 
 // IsRedis reports whether err is an outage of Redis.
 func IsRedis(err error) bool {
-	var outage *keyspace.Outage
-	return errors.As(err, &outage)
+	_, ok := errors.AsType[*keyspace.Outage](err)
+	return ok
 }
 
 // IsLoss reports whether Redis has lost what it had acknowledged, which heal cures.
 func IsLoss(err error) bool {
-	var loss *keyspace.Loss
-	return errors.As(err, &loss)
+	_, ok := errors.AsType[*keyspace.Loss](err)
+	return ok
 }
 
 // A BatchSize is how many rows the next claim may take. A batch that is too large as a whole, for its

@@ -5,7 +5,6 @@ import (
 	"crypto/sha1"
 	"database/sql"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -131,12 +130,11 @@ func (c *ShadowChecker) step(ctx context.Context) {
 
 // logDenied logs once that Redis refuses to show the reports.
 func (c *ShadowChecker) logDenied(err error) {
-	var o *keyspace.Outage
-	if !errors.As(err, &o) || o.State != keyspace.StateNoPerm {
-		if err == nil {
-			c.denied = time.Time{}
-		}
-		return // outages are logged elsewhere
+	if err == nil {
+		c.denied = time.Time{}
+	}
+	if !keyspace.IsDenied(err) { // outages are logged elsewhere
+		return
 	}
 	if c.denied.IsZero() {
 		c.Log.Info("shadow reads are not checked: Redis refuses to show them", "error", err,
@@ -205,9 +203,8 @@ func (c *ShadowChecker) confirm(ctx context.Context, m *invalidation.Map, f *Sha
 		return ShadowUnknown, nil // the key is, or may be, another outbox's
 	}
 	digest, err := c.Redis.EntryDigest(ctx, f.Key)
-	var o *keyspace.Outage
 	switch {
-	case errors.As(err, &o) && o.State == keyspace.StateNoPerm && complete && len(f.Entities) == 0:
+	case keyspace.IsDenied(err) && complete && len(f.Entities) == 0:
 		// The account has the names of the map alone, so no row can reach this key.
 	case err != nil:
 		return ShadowUnknown, err
@@ -429,13 +426,9 @@ func (t *ShadowTable) Explains(ctx context.Context, leased time.Time, reaches fu
 func (t *ShadowTable) Insert(ctx context.Context, f *ShadowFinding) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.db.Config.StatementTimeout)
 	defer cancel()
-	done, err := t.db.Side.ExecContext(ctx, insertSQL, f.id(), []byte(f.Key), jsonList(f.Tags), jsonList(f.Entities), f.Outcome, f.Process, f.Lease, f.Loaded)
-	if err != nil {
-		return false, fmt.Errorf("store a difference: %w", err)
-	}
-	inserted, err := done.RowsAffected()
+	inserted, err := session.Affected(t.db.Side.ExecContext(ctx, insertSQL, f.id(), []byte(f.Key), jsonList(f.Tags), jsonList(f.Entities), f.Outcome, f.Process, f.Lease, f.Loaded))
 	if err != nil || inserted == 0 {
-		return false, err
+		return false, session.Wrap(err, "store a difference")
 	}
 	count := 0
 	if err := t.db.Side.GetContext(ctx, &count, countSQL); err != nil || count <= keep {
@@ -447,10 +440,8 @@ func (t *ShadowTable) Insert(ctx context.Context, f *ShadowFinding) (bool, error
 
 // known returns the IDs of all findings, in a map that is never nil.
 func (t *ShadowTable) known(ctx context.Context) (map[string]bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, t.db.Config.StatementTimeout)
-	defer cancel()
 	var ids []string
-	err := t.db.Side.SelectContext(ctx, &ids, knownSQL)
+	err := t.db.ReadRows(ctx, &ids, knownSQL)
 	all := make(map[string]bool, len(ids))
 	for _, id := range ids {
 		all[id] = true
@@ -469,21 +460,22 @@ func (t *ShadowTable) Of(ctx context.Context, key string, limit int) ([]ShadowSt
 }
 
 func (t *ShadowTable) query(ctx context.Context, query string, args ...any) (list []ShadowStored, err error) {
+	defer func() { err = session.Wrap(err, "read differences") }()
 	ctx, cancel := context.WithTimeout(ctx, t.db.Config.StatementTimeout)
 	defer cancel()
 	rows, err := t.db.Side.QueryContext(ctx, query, args...)
 	if err != nil {
-		return nil, fmt.Errorf("read differences: %w", err)
+		return nil, err
 	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
+	defer func() { _ = rows.Close() }() // rows.Err reports what went wrong
 	for rows.Next() {
 		var s ShadowStored
 		var entities []byte
 		if err := rows.Scan(&s.Key, &entities, &s.Outcome, &s.Process, &s.Lease, &s.Loaded, &s.At); err != nil {
-			return nil, fmt.Errorf("read differences: %w", err)
+			return nil, err
 		}
 		if err := json.Unmarshal(entities, &s.Entities); err != nil {
-			return nil, fmt.Errorf("read differences: entities of %q: %w", s.Key, err)
+			return nil, fmt.Errorf("entities of %q: %w", s.Key, err)
 		}
 		list = append(list, s)
 	}

@@ -218,10 +218,9 @@ func (c *SpotChecker) mayLook(err error) {
 }
 
 func (c *SpotChecker) mayRepair(err error) {
-	switch {
-	case err != nil:
+	if err != nil {
 		c.tell(&c.repair.repairs, "stale entries are not repaired", err)
-	case c.repair.repairs:
+	} else {
 		c.repair.repairs = false
 	}
 	c.metrics.Off(c.repair.looks, c.repair.repairs)

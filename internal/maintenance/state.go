@@ -271,9 +271,12 @@ func (s *State) Subscribed(err error) {
 }
 
 // Wake makes the loop poll now, unless it will in any case.
-func (s *State) Wake() {
+func (s *State) Wake() { Nudge(s.wake) }
+
+// Nudge sends to a channel of capacity 1 without waiting. If that is full, its receiver will know.
+func Nudge(c chan<- struct{}) {
 	select {
-	case s.wake <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }

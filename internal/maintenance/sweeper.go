@@ -24,12 +24,7 @@ func NewSweeper(d Deps, m SweepMetrics) *Sweeper {
 }
 
 // Requested wakes the Sweeper after a batch has requested sweeps. It does not block.
-func (s *Sweeper) Requested() {
-	select {
-	case s.requested <- struct{}{}:
-	default:
-	}
-}
+func (s *Sweeper) Requested() { Nudge(s.requested) }
 
 // Run carries out requested sweeps until ctx ends. It starts requests of this worker immediately,
 // and checks for requests of other workers once per second.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/store"
 )
 
@@ -24,17 +25,16 @@ func (x *executor) patterns(ctx context.Context, requests []store.Sweep) (done i
 	}
 	x.watch.markRunning(store.SweepProgress{Kind: store.SweepPattern, Patterns: len(patterns)})
 	defer x.watch.over(store.SweepPattern)
-	result, err := x.Redis.Sweep(ctx, patterns, func(p keyspace.Progress) {
+	show := func(p keyspace.Progress) {
 		x.watch.updateProgress(store.SweepPattern, func(progress *store.SweepProgress) {
 			progress.Scanned, progress.Total, progress.Unlinked = p.Scanned, p.Total, p.Unlinked
 		})
-	})
+	}
+	result, err := x.Redis.Sweep(ctx, patterns, show)
 	if err != nil {
 		return 0, fmt.Errorf("sweep patterns (%d): %w", len(patterns), err)
 	}
-	x.watch.updateProgress(store.SweepPattern, func(progress *store.SweepProgress) {
-		progress.Scanned, progress.Total, progress.Unlinked = result.Scanned, result.Total, result.Unlinked
-	})
+	show(result.Progress)
 	version := x.Map.Map().Version()
 	if _, err := x.Channels.Publish(ctx, keyspace.News{Patterns: patterns}); err != nil {
 		return 0, fmt.Errorf("publish patterns: %w", err)
@@ -147,10 +147,7 @@ func (x *executor) clearSet(ctx context.Context, version string, r store.Sweep) 
 			x.tookSets(1)
 		}
 	}
-	if err != nil {
-		return fmt.Errorf("sweep set %q: %w", r.Name, err)
-	}
-	return nil
+	return session.Wrap(err, fmt.Sprintf("sweep set %q", r.Name))
 }
 
 // publishMembers returns a function that publishes deleted members and counts them.
@@ -177,8 +174,8 @@ func (x *executor) tookSets(sets int) {
 
 // isRefusal reports whether Redis refused a single name.
 func isRefusal(err error) bool {
-	var refused *keyspace.Refusal
-	return errors.As(err, &refused)
+	_, ok := errors.AsType[*keyspace.Refusal](err)
+	return ok
 }
 
 // An executor carries out requests.

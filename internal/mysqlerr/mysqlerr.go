@@ -81,8 +81,7 @@ func Number(err error) uint16 {
 }
 
 func parts(err error) (number uint16, message string) {
-	var e *mysql.MySQLError
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*mysql.MySQLError](err); ok {
 		return e.Number, e.Message
 	}
 	return 0, ""

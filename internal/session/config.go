@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"regexp"
 	"slices"
@@ -41,15 +42,9 @@ type Config struct {
 
 // WithDefaults returns a copy of c with zero values replaced by the defaults.
 func (c Config) WithDefaults() Config {
-	if c.ClaimTimeout == 0 {
-		c.ClaimTimeout = 10 * time.Second
-	}
-	if c.StatementTimeout == 0 {
-		c.StatementTimeout = 5 * time.Second
-	}
-	if c.LookupTimeout == 0 {
-		c.LookupTimeout = 200 * time.Millisecond
-	}
+	c.ClaimTimeout = cmp.Or(c.ClaimTimeout, 10*time.Second)
+	c.StatementTimeout = cmp.Or(c.StatementTimeout, 5*time.Second)
+	c.LookupTimeout = cmp.Or(c.LookupTimeout, 200*time.Millisecond)
 	return c
 }
 
@@ -109,10 +104,7 @@ var scheme = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*://`)
 // them. It does return errors about parameters, which quote only those.
 func ParseDSN(dsn string) (*mysql.Config, error) {
 	cfg, err := parseDSN(dsn)
-	if err != nil {
-		return nil, fmt.Errorf("mysql dsn: %w", err)
-	}
-	return cfg, nil
+	return cfg, Wrap(err, "mysql dsn")
 }
 
 func parseDSN(dsn string) (*mysql.Config, error) {
@@ -139,16 +131,12 @@ func refuseVariables(params map[string]string) error {
 	for _, p := range slices.Concat(session{}.common(), mysql, mariaDB) {
 		pins = append(pins, p.name)
 	}
-	var refused []string
-	for name := range params {
-		if !slices.Contains(pins, strings.ToLower(name)) {
-			refused = append(refused, name)
-		}
-	}
+	refused := slices.DeleteFunc(slices.Sorted(maps.Keys(params)), func(name string) bool {
+		return slices.Contains(pins, strings.ToLower(name))
+	})
 	if len(refused) == 0 {
 		return nil
 	}
-	slices.Sort(refused)
 	return fmt.Errorf("%s: neither a parameter of go-sql-driver nor a system variable that sessions pin; remove it, or set it on the server",
 		strings.Join(refused, ", "))
 }

@@ -63,9 +63,9 @@ func isEnded(err error) bool {
 // or a node of a cluster that cannot run it now, and for a statement that took too long.
 func IsStatementFault(err error) bool {
 	if n := mysqlerr.Number(err); n == 0 || n == mysqlerr.AccessDenied || mysqlerr.IsPassing(err) {
-		var shape *LookupShapeError
-		var null *LookupNullError
-		return errors.As(err, &shape) || errors.As(err, &null)
+		_, isShape := errors.AsType[*LookupShapeError](err)
+		_, isNull := errors.AsType[*LookupNullError](err)
+		return isShape || isNull
 	}
 	return true
 }
@@ -74,8 +74,8 @@ func IsStatementFault(err error) bool {
 // database, a statement that it does not accept, a setting that does not fit. Waiting cannot help;
 // an operator must fix it.
 func IsRefusal(err error) bool {
-	var setting SettingError
-	return mysqlerr.Number(err) == mysqlerr.AccessDenied || errors.As(err, &setting) || IsStatementFault(err)
+	_, isSetting := errors.AsType[SettingError](err)
+	return isSetting || mysqlerr.Number(err) == mysqlerr.AccessDenied || IsStatementFault(err)
 }
 
 // Fix returns how to fix a MySQL error that does not resolve on its own, or an empty string if no
@@ -165,8 +165,8 @@ var deniedRight = regexp.MustCompile("([A-Z, ]+) command denied to user .* for t
 // MissingGrant returns the grant that is missing according to err, for example GRANT SELECT ON
 // cache_outbox. It returns an empty string if err is not about a privilege or does not name it.
 func MissingGrant(err error) string {
-	var e *mysql.MySQLError
-	if !errors.As(err, &e) || e.Number != mysqlerr.NoRight {
+	e, ok := errors.AsType[*mysql.MySQLError](err)
+	if !ok || e.Number != mysqlerr.NoRight {
 		return ""
 	}
 	m := deniedRight.FindStringSubmatch(e.Message)

@@ -165,10 +165,7 @@ func readLookup(rows *sql.Rows, by, values int, most answerSize) ([][]string, er
 			return nil, &LookupNullError{By: row[:by], Column: columns[null]}
 		}
 	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return out, nil
+	return out, rows.Err()
 }
 
 // A SlowLookupError reports a lookup that took too long, so the server or the client ended it. It

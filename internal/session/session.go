@@ -118,13 +118,7 @@ func (s session) setSQL() []string {
 	if s.readOnly {
 		access = "READ ONLY"
 	}
-	assign := func(pins []pin) string {
-		var list []string
-		for _, p := range pins {
-			list = append(list, p.name+"="+p.value)
-		}
-		return strings.Join(list, ", ")
-	}
+	assign := func(pins []pin) string { return joinPins(pins, func(p pin) string { return p.name + "=" + p.value }) }
 	return []string{
 		"SET SESSION TRANSACTION ISOLATION LEVEL " + s.isolation() + ", " + access,
 		"SET SESSION " + assign(s.common()) + fmt.Sprintf(onlyMySQL, assign(s.ofMySQL())) + fmt.Sprintf(onlyMariaDB, assign(s.ofMariaDB())),
@@ -134,14 +128,19 @@ func (s session) setSQL() []string {
 // readBackSQL returns a query that selects every pin, in a column of its name.
 func (s session) readBackSQL() string {
 	ask := func(pins []pin) string {
-		var list []string
-		for _, p := range pins {
-			list = append(list, "@@SESSION."+p.name+" AS "+p.name)
-		}
-		return strings.Join(list, ", ")
+		return joinPins(pins, func(p pin) string { return "@@SESSION." + p.name + " AS " + p.name })
 	}
 	mysql, mariaDB := s.byServer()
 	return "SELECT " + ask(s.common()) + fmt.Sprintf(onlyMySQL, ask(mysql)) + fmt.Sprintf(onlyMariaDB, ask(mariaDB))
+}
+
+// joinPins returns a list of SQL terms, one for each pin.
+func joinPins(pins []pin, term func(pin) string) string {
+	terms := make([]string, len(pins))
+	for i, p := range pins {
+		terms[i] = term(p)
+	}
+	return strings.Join(terms, ", ")
 }
 
 // byServer returns the pins that are specific to each server.

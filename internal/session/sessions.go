@@ -20,7 +20,7 @@ import (
 // on first use.
 type Sessions struct {
 	Config Config
-	Claims *sql.DB  // for transactions that hold rows, and for polls
+	Claims *sqlx.DB // for transactions that hold rows, and for polls
 	Side   *sqlx.DB // for everything else
 
 	lookups *sql.DB
@@ -44,16 +44,16 @@ func Open(cfg Config, prepared ...string) (*Sessions, error) {
 	}
 	s := &Sessions{Config: cfg, patience: cfg.patience(dsn)}
 	claims, side, status, lookups, schema := cfg.pools(dsn)
-	var sideDB, statusDB *sql.DB
+	var claimsDB, sideDB, statusDB *sql.DB
 	for _, p := range []struct {
 		pool pool
 		db   **sql.DB
-	}{{claims, &s.Claims}, {side, &sideDB}, {status, &statusDB}, {lookups, &s.lookups}, {schema, &s.schema}} {
+	}{{claims, &claimsDB}, {side, &sideDB}, {status, &statusDB}, {lookups, &s.lookups}, {schema, &s.schema}} {
 		if *p.db, err = p.pool.connect(dsn, cfg.Worker, prepared); err != nil {
 			return nil, err
 		}
 	}
-	s.Side = sqlx.NewDb(sideDB, "mysql")
+	s.Claims, s.Side = sqlx.NewDb(claimsDB, "mysql"), sqlx.NewDb(sideDB, "mysql")
 	s.status = newStatusWriter(statusDB, &s.commits, s.commitLimit()+noteGrace)
 	return s, nil
 }
@@ -77,10 +77,7 @@ func (s *Sessions) ClaimTimeout() time.Duration { return s.Config.ClaimTimeout }
 func (s *Sessions) Ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.Config.StatementTimeout)
 	defer cancel()
-	if err := s.Claims.PingContext(ctx); err != nil {
-		return fmt.Errorf("reach mysql: %w", err)
-	}
-	return nil
+	return Wrap(s.Claims.PingContext(ctx), "reach mysql")
 }
 
 // Contract: the dictionary of the current schema; no lock on rows. Without the aliases, MySQL 8
@@ -164,10 +161,7 @@ func (s *Sessions) Variable(ctx context.Context, name string) (string, error) {
 	if mysqlerr.Number(err) == mysqlerr.UnknownVariable {
 		return "", nil
 	}
-	if err != nil {
-		return "", fmt.Errorf("check server settings: %w", err)
-	}
-	return v, nil
+	return v, Wrap(err, "check server settings")
 }
 
 // A Place is the location of an outbox.
@@ -196,10 +190,7 @@ func (s *Sessions) Primary(ctx context.Context) (conn *sqlx.Conn, p Place, err e
 			_ = conn.Close()
 		}
 	}
-	if err != nil {
-		err = fmt.Errorf("locate the outbox: %w", err)
-	}
-	return conn, p, err
+	return conn, p, Wrap(err, "locate the outbox")
 }
 
 // place returns the location of the outbox on a server that accepts writes.
@@ -248,24 +239,24 @@ func (s *Sessions) ReplaceSource(ctx context.Context, old string) (id string, er
 	if _, err = s.Source(ctx); err != nil { // of several outboxes, none is replaced
 		return "", err
 	}
-	tx, err := s.Side.BeginTxx(ctx, nil)
-	if err != nil {
-		return "", fmt.Errorf("replace the ID: %w", err)
-	}
-	defer func() { _ = tx.Rollback() }() // no effect after the commit
-	if err := tx.GetContext(ctx, &id, lockSourceSQL); err != nil {
-		return "", fmt.Errorf("read the ID: %w", err)
-	}
-	if id != old {
-		return "", fmt.Errorf("the ID of the outbox is %s and not %s; nothing is changed", id, old)
-	}
-	for _, statement := range []string{deleteSourceSQL, replaceSourceSQL} {
-		if _, err := tx.ExecContext(ctx, statement); err != nil {
-			return "", fmt.Errorf("replace the ID: %w", err)
+	err = s.InTx(ctx, s.Side, func(ctx context.Context, tx *sqlx.Tx) error {
+		if err := tx.GetContext(ctx, &id, lockSourceSQL); err != nil {
+			return fmt.Errorf("read the ID: %w", err)
 		}
+		if id != old {
+			return fmt.Errorf("the ID of the outbox is %s and not %s; nothing is changed", id, old)
+		}
+		for _, statement := range []string{deleteSourceSQL, replaceSourceSQL} {
+			if _, err := tx.ExecContext(ctx, statement); err != nil {
+				return fmt.Errorf("replace the ID: %w", err)
+			}
+		}
+		return tx.GetContext(ctx, &id, lockSourceSQL)
+	})
+	if err != nil {
+		return "", err
 	}
-	err = tx.GetContext(ctx, &id, lockSourceSQL)
-	return id, errors.Join(err, tx.Commit())
+	return id, nil
 }
 
 // Contract: no lock on rows; the dictionary, bypassing its cache (see the session's settings). A
@@ -323,4 +314,55 @@ func (s *Sessions) Exec(ctx context.Context, query string, args ...any) error {
 	defer cancel()
 	_, err := s.Side.ExecContext(ctx, query, args...)
 	return err
+}
+
+// ReadRows reads all rows of a query into a slice, in the side pool, within the statement timeout.
+func (s *Sessions) ReadRows(ctx context.Context, into any, query string, args ...any) error {
+	ctx, cancel := context.WithTimeout(ctx, s.Config.StatementTimeout)
+	defer cancel()
+	return s.Side.SelectContext(ctx, into, query, args...)
+}
+
+// ReadRow is like ReadRows for the first row, of one value or into a struct. Without a row, its
+// error is sql.ErrNoRows.
+func (s *Sessions) ReadRow(ctx context.Context, into any, query string, args ...any) error {
+	ctx, cancel := context.WithTimeout(ctx, s.Config.StatementTimeout)
+	defer cancel()
+	return s.Side.GetContext(ctx, into, query, args...)
+}
+
+// FindRow returns the first row of a query, as ReadRow reads it, or nil if there is none.
+func FindRow[T any](ctx context.Context, s *Sessions, query string, args ...any) (*T, error) {
+	row := new(T)
+	switch err := s.ReadRow(ctx, row, query, args...); {
+	case errors.Is(err, sql.ErrNoRows):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	return row, nil
+}
+
+// InTx calls do with a transaction of a pool, and commits it unless do returns an error. Both
+// together have the statement timeout.
+func (s *Sessions) InTx(ctx context.Context, pool *sqlx.DB, do func(context.Context, *sqlx.Tx) error) error {
+	ctx, cancel := context.WithTimeout(ctx, s.Config.StatementTimeout)
+	defer cancel()
+	tx, err := pool.BeginTxx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // no effect after Commit
+	if err := do(ctx, tx); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+// Wrap returns err with what was being done, or nil for nil.
+func Wrap(err error, doing string) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", doing, err)
 }

@@ -75,11 +75,7 @@ var mayQueries = map[string][]struct {
 // privileges on the sweeps that a replay needs.
 func May(ctx context.Context, db *session.Sessions, kind string) error {
 	for _, q := range mayQueries[kind] {
-		rows, err := db.Side.QueryContext(ctx, "EXPLAIN "+q.sql, q.args...)
-		if err == nil {
-			err = rows.Close()
-		}
-		if err != nil {
+		if err := db.Exec(ctx, "EXPLAIN "+q.sql, q.args...); err != nil {
 			return fmt.Errorf("try the privileges of %s: %w", kind, err)
 		}
 	}
@@ -141,7 +137,7 @@ WHERE at BETWEEN ? - INTERVAL 1 SECOND AND ? + INTERVAL 1 MINUTE AND action = 'p
 // does not, it returns ErrPauseChanged. The audit records the pause.
 func (o *Actions) Pause(ctx context.Context, seen *Pause, reason string, lasts time.Duration) error {
 	arguments := map[string]any{"reason": session.ErrorText(reason), "for_seconds": lasts.Seconds()}
-	err := o.audited(ctx, ActionPause, arguments, func(tx *sqlx.Tx) (int, error) {
+	err := o.audited(ctx, ActionPause, arguments, func(ctx context.Context, tx *sqlx.Tx) (int, error) {
 		_, rows, err := lockPause(ctx, tx, seen)
 		if err != nil {
 			return 0, err
@@ -153,10 +149,7 @@ func (o *Actions) Pause(ctx context.Context, seen *Pause, reason string, lasts t
 		}
 		return 1, err
 	})
-	if err != nil {
-		return fmt.Errorf("pause: %w", err)
-	}
-	return nil
+	return session.Wrap(err, "pause")
 }
 
 // lockPause locks the row of a pause, and returns the current pause or nil, and the number of rows.
@@ -181,31 +174,19 @@ func lockPause(ctx context.Context, tx *sqlx.Tx, seen *Pause) (now *Pause, rows 
 
 // Paused returns the current pause, or nil.
 func (o *Actions) Paused(ctx context.Context) (*Pause, error) {
-	ctx, cancel := context.WithTimeout(ctx, o.db.Config.StatementTimeout)
-	defer cancel()
 	p, err := o.order(ctx, "pause")
-	if err != nil {
-		return nil, fmt.Errorf("look for a pause: %w", err)
-	}
-	return p, nil
+	return p, session.Wrap(err, "look for a pause")
 }
 
 // order returns the current order or notice by this name from cache_outbox_control, or nil.
 func (o *Actions) order(ctx context.Context, name string) (*Pause, error) {
-	var p Pause
-	switch err := o.db.Side.GetContext(ctx, &p, orderSQL, name); {
-	case errors.Is(err, sql.ErrNoRows):
-		return nil, nil
-	case err != nil:
-		return nil, err
-	}
-	return &p, nil
+	return session.FindRow[Pause](ctx, o.db, orderSQL, name)
 }
 
 // findPauser looks up in the audit which account began a pause. If this account may not read the
 // audit, it sets nothing.
 func (o *Actions) findPauser(ctx context.Context, p *Pause) error {
-	switch err := o.db.Side.GetContext(ctx, &p.Account, pauserSQL, p.BeganAt, p.BeganAt); {
+	switch err := o.db.ReadRow(ctx, &p.Account, pauserSQL, p.BeganAt, p.BeganAt); {
 	case errors.Is(err, sql.ErrNoRows):
 		p.Unrecorded = true
 	case err != nil && mysqlerr.Number(err) != mysqlerr.NoRight:
@@ -218,7 +199,7 @@ func (o *Actions) findPauser(ctx context.Context, p *Pause) error {
 // Pause. The audit records the ended pause.
 func (o *Actions) Resume(ctx context.Context, seen *Pause) (p *Pause, err error) {
 	arguments := map[string]any{}
-	err = o.audited(ctx, ActionResume, arguments, func(tx *sqlx.Tx) (int, error) {
+	err = o.audited(ctx, ActionResume, arguments, func(ctx context.Context, tx *sqlx.Tx) (int, error) {
 		var rows int64
 		if p, rows, err = lockPause(ctx, tx, seen); err != nil || rows == 0 {
 			return -1, err
@@ -229,10 +210,7 @@ func (o *Actions) Resume(ctx context.Context, seen *Pause) (p *Pause, err error)
 		_, err := tx.ExecContext(ctx, resumeSQL)
 		return int(rows), err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("resume: %w", err)
-	}
-	return p, nil
+	return p, session.Wrap(err, "resume")
 }
 
 // Actions of operators, as the audit records them.
@@ -289,13 +267,10 @@ func (o *Actions) audit(ctx context.Context, tx sqlx.ExecerContext, action strin
 		return fmt.Errorf("write the audit: %w", err)
 	}
 	_, err = tx.ExecContext(ctx, auditSQL, claimed(o.operator), action, string(text), rows)
-	switch number := mysqlerr.Number(err); {
-	case err == nil:
-		return nil
-	case number == mysqlerr.NoRight || number == mysqlerr.NoColumnRight:
+	if number := mysqlerr.Number(err); number == mysqlerr.NoRight || number == mysqlerr.NoColumnRight {
 		return &AuditRightError{err}
 	}
-	return fmt.Errorf("write the audit: %w", err)
+	return session.Wrap(err, "write the audit")
 }
 
 // maxClaim is the width of the column for a claimed name, in characters.
@@ -337,35 +312,22 @@ func (q AuditQuery) args(limit int) []any {
 // Audit lists the newest records that match q, at most limit, newest first, and counts the matches.
 // A total of MaxExactCount+1 means "more".
 func (o *Actions) Audit(ctx context.Context, q AuditQuery, limit int) (list []AuditRecord, total int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, o.db.Config.StatementTimeout)
-	defer cancel()
-	if err = o.db.Side.SelectContext(ctx, &list, listAuditSQL, q.args(limit)...); err == nil {
-		err = o.db.Side.GetContext(ctx, &total, countAuditSQL, q.args(MaxExactCount+1)...)
+	if err = o.db.ReadRows(ctx, &list, listAuditSQL, q.args(limit)...); err == nil {
+		err = o.db.ReadRow(ctx, &total, countAuditSQL, q.args(MaxExactCount+1)...)
 	}
-	if err != nil {
-		return nil, 0, fmt.Errorf("list the audit: %w", err)
-	}
-	return list, total, nil
+	return list, total, session.Wrap(err, "list the audit")
 }
 
 // audited performs an action in a transaction and records it there. do returns the number of rows
 // that it changed, or -1 if the action changed nothing; then nothing is recorded.
-func (o *Actions) audited(ctx context.Context, action string, arguments any, do func(tx *sqlx.Tx) (rows int, err error)) error {
-	ctx, cancel := context.WithTimeout(ctx, o.db.Config.StatementTimeout)
-	defer cancel()
-	tx, err := o.db.Side.BeginTxx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = tx.Rollback() }() // no effect after Commit
-	rows, err := do(tx)
-	if err != nil || rows < 0 {
-		return err
-	}
-	if err := o.audit(ctx, tx, action, arguments, rows); err != nil {
-		return err
-	}
-	return tx.Commit()
+func (o *Actions) audited(ctx context.Context, action string, arguments any, do func(context.Context, *sqlx.Tx) (rows int, err error)) error {
+	return o.db.InTx(ctx, o.db.Side, func(ctx context.Context, tx *sqlx.Tx) error {
+		rows, err := do(ctx, tx)
+		if err != nil || rows < 0 {
+			return err
+		}
+		return o.audit(ctx, tx, action, arguments, rows)
+	})
 }
 
 // Contract for both: at most one row by primary key; a lock for one statement or a short
@@ -378,23 +340,18 @@ VALUES ('replay', ?, ?, UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND, UTC_TIMESTAMP
 
 // BeginReplay records that the operator replays the journal, for Status and in the audit.
 func (o *Actions) BeginReplay(ctx context.Context, arguments any) error {
-	err := o.audited(ctx, ActionReplay, arguments, func(tx *sqlx.Tx) (int, error) {
+	err := o.audited(ctx, ActionReplay, arguments, func(ctx context.Context, tx *sqlx.Tx) (int, error) {
 		_, err := tx.ExecContext(ctx, noteReplaySQL, claimed(o.operator), "", 0)
 		return 0, err
 	})
-	if err != nil {
-		return fmt.Errorf("record the replay: %w", err)
-	}
-	return nil
+	return session.Wrap(err, "record the replay")
 }
 
 // NoteReplay records how long the replay has run and how far it is, for Status. The record counts
 // for 15 s, after which a replay that was killed counts as ended. Call it again before that.
 func (o *Actions) NoteReplay(ctx context.Context, progress string, lasted time.Duration) error {
-	if err := o.db.Exec(ctx, noteReplaySQL, claimed(o.operator), session.ErrorText(progress), lasted.Microseconds()); err != nil {
-		return fmt.Errorf("record the replay: %w", err)
-	}
-	return nil
+	err := o.db.Exec(ctx, noteReplaySQL, claimed(o.operator), session.ErrorText(progress), lasted.Microseconds())
+	return session.Wrap(err, "record the replay")
 }
 
 // Contract: no lock (a consistent read); the audit's index on the time, at most the records of one
@@ -405,27 +362,23 @@ WHERE at > UTC_TIMESTAMP(6) - INTERVAL 1 DAY AND action IN ('replay', 'replay ov
 // brokenReplay returns a replay that began according to the audit, but is neither running nor
 // ended. It returns nil if there is none, or if the account may not read the audit.
 func (o *Actions) brokenReplay(ctx context.Context) (*AuditRecord, error) {
-	var last []AuditRecord
-	err := o.db.Side.SelectContext(ctx, &last, lastReplaySQL)
-	if mysqlerr.Number(err) == mysqlerr.NoRight {
+	last, err := session.FindRow[AuditRecord](ctx, o.db, lastReplaySQL)
+	switch {
+	case mysqlerr.Number(err) == mysqlerr.NoRight:
+		return nil, nil
+	case last != nil && last.Action == ActionReplayEnded:
 		return nil, nil
 	}
-	if err != nil || len(last) == 0 || last[0].Action == ActionReplayEnded {
-		return nil, err
-	}
-	return &last[0], nil
+	return last, err
 }
 
 // EndReplay records the end of the replay, and its result in the audit.
 func (o *Actions) EndReplay(ctx context.Context, result any, rows int) error {
-	err := o.audited(ctx, ActionReplayEnded, result, func(tx *sqlx.Tx) (int, error) {
+	err := o.audited(ctx, ActionReplayEnded, result, func(ctx context.Context, tx *sqlx.Tx) (int, error) {
 		_, err := tx.ExecContext(ctx, endReplaySQL, claimed(o.operator))
 		return rows, err
 	})
-	if err != nil {
-		return fmt.Errorf("record the end of the replay: %w", err)
-	}
-	return nil
+	return session.Wrap(err, "record the end of the replay")
 }
 
 // Invalidate inserts a row for an operator and returns the token of the row. The audit records it.
@@ -436,7 +389,9 @@ func (o *Actions) Invalidate(ctx context.Context, inv outbox.Invalidation) (outb
 		ID     string          `json:"id"`
 		Params json.RawMessage `json:"params,omitempty"`
 	}{inv.Entity, inv.ID, inv.RawParams}
-	err := o.audited(ctx, ActionInvalidate, arguments, func(tx *sqlx.Tx) (int, error) { return 1, writes.Enqueue(ctx, tx, inv) })
+	err := o.audited(ctx, ActionInvalidate, arguments, func(ctx context.Context, tx *sqlx.Tx) (int, error) {
+		return 1, writes.Enqueue(ctx, tx, inv)
+	})
 	if err != nil {
 		return outbox.Token{}, fmt.Errorf("invalidate: %w", err)
 	}

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -68,7 +67,7 @@ func (o *Actions) DeadReasons(ctx context.Context) (map[string]int, error) {
 		Reason string `db:"reason"`
 		N      int    `db:"n"`
 	}
-	if err := o.db.Side.SelectContext(ctx, &dead, deadReasonsSQL); err != nil {
+	if err := o.db.ReadRows(ctx, &dead, deadReasonsSQL); err != nil {
 		return nil, err
 	}
 	counts := map[string]int{}
@@ -81,8 +80,7 @@ func (o *Actions) DeadReasons(ctx context.Context) (map[string]int, error) {
 func (q *DeadQuery) args() []any {
 	var ids any
 	if len(q.IDs) > 0 {
-		list, _ := json.Marshal(q.IDs) // numbers always can be
-		ids = string(list)
+		ids = jsonText(q.IDs)
 	}
 	at := sql.NullTime{Time: q.At, Valid: !q.At.IsZero()}
 	older, newer := q.OlderThan.Microseconds(), q.NewerThan.Microseconds()
@@ -90,24 +88,19 @@ func (q *DeadQuery) args() []any {
 }
 
 // DeadLetters lists the newest dead letters that match q, at most limit, newest first.
-func (o *Actions) DeadLetters(ctx context.Context, q DeadQuery, limit int) ([]DeadLetter, error) {
-	ctx, cancel := context.WithTimeout(ctx, o.db.Config.StatementTimeout)
-	defer cancel()
-	var out []DeadLetter
-	if err := o.db.Side.SelectContext(ctx, &out, listDeadSQL, append(q.args(), limit)...); err != nil {
-		return nil, fmt.Errorf("list dead letters: %w", err)
-	}
-	return out, nil
+func (o *Actions) DeadLetters(ctx context.Context, q DeadQuery, limit int) (list []DeadLetter, err error) {
+	err = o.db.ReadRows(ctx, &list, listDeadSQL, append(q.args(), limit)...)
+	return list, session.Wrap(err, "list dead letters")
 }
 
 // CountDead counts the dead letters that match q, and returns the greatest ID of these, or 0.
 func (o *Actions) CountDead(ctx context.Context, q DeadQuery) (n int, last uint64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, o.db.Config.StatementTimeout)
-	defer cancel()
-	if err := o.db.Side.QueryRowContext(ctx, countDeadSQL, q.args()...).Scan(&n, &last); err != nil {
-		return 0, 0, fmt.Errorf("count dead letters: %w", err)
+	var found struct {
+		N    int
+		Last uint64
 	}
-	return n, last, nil
+	err = o.db.ReadRow(ctx, &found, countDeadSQL, q.args()...)
+	return found.N, found.Last, session.Wrap(err, "count dead letters")
 }
 
 // deadChunk is how many dead letters one transaction retries or discards.
@@ -127,8 +120,8 @@ type deadVerb struct {
 // verb applies: whether cache_outbox_delayed accepts the letter, and whether no write token needs
 // it.
 var (
-	lockRetrySQL   = "SELECT id, COALESCE(JSON_VALID(params), 1) " + lockDeadSQL
-	lockDiscardSQL = fmt.Sprintf("SELECT id, repeated > 0 OR first_id = 0 OR died_at <= UTC_TIMESTAMP(6) - INTERVAL %d SECOND ", outbox.TokenLifetime/time.Second) + lockDeadSQL
+	lockRetrySQL   = "SELECT id, COALESCE(JSON_VALID(params), 1) AS fits " + lockDeadSQL
+	lockDiscardSQL = fmt.Sprintf("SELECT id, repeated > 0 OR first_id = 0 OR died_at <= UTC_TIMESTAMP(6) - INTERVAL %d SECOND AS fits ", outbox.TokenLifetime/time.Second) + lockDeadSQL
 )
 
 const lockDeadSQL = "FROM cache_outbox_dead FORCE INDEX (PRIMARY) WHERE id > ? AND id <= ? AND " + deadFilter + " ORDER BY id LIMIT ? FOR UPDATE"
@@ -208,73 +201,63 @@ type deadPart struct {
 }
 
 // deadPart handles one chunk in its own transaction, which it finishes even if ctx ends.
-func (o *Actions) deadPart(ctx context.Context, q DeadQuery, from, last uint64, verb deadVerb) (deadPart, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.db.Config.StatementTimeout)
-	defer cancel()
-	tx, err := o.db.Side.BeginTx(ctx, nil)
-	if err != nil {
-		return deadPart{}, err
+func (o *Actions) deadPart(ctx context.Context, q DeadQuery, from, last uint64, verb deadVerb) (part deadPart, err error) {
+	record := &deadRecord{
+		Entity: q.Entity, Reason: q.Reason, MapVersion: q.MapVersion,
+		OlderThan: q.OlderThan.Seconds(), NewerThan: q.NewerThan.Seconds(), At: q.At, Last: q.Last,
 	}
-	defer func() { _ = tx.Rollback() }() // no effect after Commit
-	part, err := lockDead(ctx, tx, verb.lockSQL, slices.Concat([]any{from, last}, q.args(), []any{deadChunk}))
-	if err != nil || len(part.fit) == 0 {
-		return part, err
-	}
-	list, err := json.Marshal(part.fit)
-	if err != nil {
-		return deadPart{}, err
-	}
-	for _, query := range []string{verb.copySQL, removeDeadSQL} {
-		if query == "" {
-			continue
+	err = o.audited(context.WithoutCancel(ctx), verb.action, record, func(ctx context.Context, tx *sqlx.Tx) (int, error) {
+		part, err = lockDead(ctx, tx, verb.lockSQL, slices.Concat([]any{from, last}, q.args(), []any{deadChunk}))
+		if err != nil || len(part.fit) == 0 {
+			return -1, err
 		}
-		n, err := session.Affected(tx.ExecContext(ctx, query, string(list)))
-		if err == nil && n != int64(len(part.fit)) {
-			err = fmt.Errorf("%d of %d locked letters were found", n, len(part.fit))
+		record.IDs = part.fit
+		for _, query := range []string{verb.copySQL, removeDeadSQL} {
+			if query == "" {
+				continue
+			}
+			n, err := session.Affected(tx.ExecContext(ctx, query, jsonText(part.fit)))
+			if err == nil && n != int64(len(part.fit)) {
+				err = fmt.Errorf("%d of %d locked letters were found", n, len(part.fit))
+			}
+			if err != nil {
+				return 0, err
+			}
 		}
-		if err != nil {
-			return deadPart{}, err
-		}
-	}
-	if err := o.audit(ctx, tx, verb.action, q.recorded(part.fit), len(part.fit)); err != nil {
-		return deadPart{}, err
-	}
-	return part, tx.Commit()
+		return len(part.fit), nil
+	})
+	return part, err
 }
 
-// recorded returns the audit's record of an action on letters: how they were selected, and their
+// A deadRecord is the audit's record of an action on letters: how they were selected, and their
 // IDs.
-func (q *DeadQuery) recorded(ids []uint64) any {
-	return struct {
-		Entity     string    `json:"entity,omitempty"`
-		Reason     string    `json:"reason,omitempty"`
-		MapVersion string    `json:"map_version,omitempty"`
-		OlderThan  float64   `json:"older_than_seconds,omitempty"`
-		NewerThan  float64   `json:"newer_than_seconds,omitempty"`
-		At         time.Time `json:"at,omitzero"`
-		Last       uint64    `json:"last_id,omitempty"`
-		IDs        []uint64  `json:"ids"`
-	}{q.Entity, q.Reason, q.MapVersion, q.OlderThan.Seconds(), q.NewerThan.Seconds(), q.At, q.Last, ids}
+type deadRecord struct {
+	Entity     string    `json:"entity,omitempty"`
+	Reason     string    `json:"reason,omitempty"`
+	MapVersion string    `json:"map_version,omitempty"`
+	OlderThan  float64   `json:"older_than_seconds,omitempty"`
+	NewerThan  float64   `json:"newer_than_seconds,omitempty"`
+	At         time.Time `json:"at,omitzero"`
+	Last       uint64    `json:"last_id,omitempty"`
+	IDs        []uint64  `json:"ids"`
 }
 
-func lockDead(ctx context.Context, tx *sql.Tx, query string, args []any) (part deadPart, err error) {
-	rows, err := tx.QueryContext(ctx, query, args...)
-	if err != nil {
+func lockDead(ctx context.Context, tx *sqlx.Tx, query string, args []any) (part deadPart, err error) {
+	var letters []struct {
+		ID   uint64
+		Fits bool
+	}
+	if err := tx.SelectContext(ctx, &letters, query, args...); err != nil {
 		return deadPart{}, err
 	}
-	defer func() { _ = rows.Close() }() // rows.Err reports what went wrong
-	for rows.Next() {
-		var fits bool
-		if err := rows.Scan(&part.last, &fits); err != nil {
-			return deadPart{}, err
-		}
-		if fits {
-			part.fit = append(part.fit, part.last)
+	for _, l := range letters {
+		if part.last = l.ID; l.Fits {
+			part.fit = append(part.fit, l.ID)
 		} else {
-			part.unfit = append(part.unfit, part.last)
+			part.unfit = append(part.unfit, l.ID)
 		}
 	}
-	return part, rows.Err()
+	return part, nil
 }
 
 // A Correction is one dead letter as it was read, and the values to put it back with.
@@ -307,7 +290,7 @@ func (o *Actions) RetryCorrected(ctx context.Context, c Correction) error {
 		ParamsBefore *string `json:"params_before"`
 		EntityID     string  `json:"entity_id"`
 	}{l.ID, c.Entity, head(c.Params), l.Entity, head(l.Params), l.EntityID}
-	err := o.audited(context.WithoutCancel(ctx), ActionCorrect, arguments, func(tx *sqlx.Tx) (int, error) {
+	err := o.audited(context.WithoutCancel(ctx), ActionCorrect, arguments, func(ctx context.Context, tx *sqlx.Tx) (int, error) {
 		n, err := session.Affected(tx.ExecContext(ctx, putBackCorrectedSQL, c.Entity, c.Params, l.ID, l.Entity, l.EntityID, l.Params))
 		if err == nil && n == 1 {
 			n, err = session.Affected(tx.ExecContext(ctx, removeDeadSQL, fmt.Sprintf("[%d]", l.ID)))
@@ -317,10 +300,7 @@ func (o *Actions) RetryCorrected(ctx context.Context, c Correction) error {
 		}
 		return 1, err
 	})
-	if err != nil {
-		return fmt.Errorf("retry dead letter %d: %w", l.ID, err)
-	}
-	return nil
+	return session.Wrap(err, fmt.Sprintf("retry dead letter %d", l.ID))
 }
 
 // head returns the part of a text that the audit keeps.
@@ -328,6 +308,5 @@ func head(text *string) *string {
 	if text == nil {
 		return nil
 	}
-	kept := session.ErrorText(*text)
-	return &kept
+	return new(session.ErrorText(*text))
 }

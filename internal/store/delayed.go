@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -66,15 +65,11 @@ func (q DelayedQuery) args(limit int) []any {
 // DelayedRows lists the rows that match q, at most limit, earliest due time first, and counts the
 // matches. A total of MaxExactCount+1 means "more".
 func (o *Actions) DelayedRows(ctx context.Context, q DelayedQuery, limit int) (rows []DelayedRow, total int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, o.db.Config.StatementTimeout)
-	defer cancel()
-	if err := o.db.Side.SelectContext(ctx, &rows, listDelayedSQL, q.args(limit)...); err != nil {
+	if err := o.db.ReadRows(ctx, &rows, listDelayedSQL, q.args(limit)...); err != nil {
 		return nil, 0, fmt.Errorf("list delayed rows: %w", err)
 	}
-	if err := o.db.Side.GetContext(ctx, &total, countDelayedSQL, q.args(MaxExactCount+1)...); err != nil {
-		return nil, 0, fmt.Errorf("count delayed rows: %w", err)
-	}
-	return rows, total, nil
+	err = o.db.ReadRow(ctx, &total, countDelayedSQL, q.args(MaxExactCount+1)...)
+	return rows, total, session.Wrap(err, "count delayed rows")
 }
 
 // retryChunk is how many rows one transaction of RetryDelayed changes.
@@ -94,12 +89,8 @@ SET o.due_at = UTC_TIMESTAMP(6) WHERE o.due_at > UTC_TIMESTAMP(6)`
 
 // CountUndue counts the rows that RetryDelayed would change, up to MaxExactCount+1.
 func CountUndue(ctx context.Context, db *session.Sessions, q DelayedQuery, scheduled bool) (n int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, db.Config.StatementTimeout)
-	defer cancel()
-	if err := db.Side.GetContext(ctx, &n, countUndueSQL, append([]any{scheduled}, q.args(MaxExactCount+1)...)...); err != nil {
-		return 0, fmt.Errorf("count delayed rows: %w", err)
-	}
-	return n, nil
+	err = db.ReadRow(ctx, &n, countUndueSQL, append([]any{scheduled}, q.args(MaxExactCount+1)...)...)
+	return n, session.Wrap(err, "count delayed rows")
 }
 
 // RetryDelayed makes the failed rows that match q due now, and with scheduled also repeats and the
@@ -108,19 +99,15 @@ func CountUndue(ctx context.Context, db *session.Sessions, q DelayedQuery, sched
 func (o *Actions) RetryDelayed(ctx context.Context, q DelayedQuery, scheduled bool, did func(total int)) (done int, err error) {
 	for ctx.Err() == nil {
 		var ids []uint64
-		if err := o.db.Side.SelectContext(ctx, &ids, undueSQL, append([]any{scheduled}, q.args(retryChunk)...)...); err != nil {
+		if err := o.db.ReadRows(ctx, &ids, undueSQL, append([]any{scheduled}, q.args(retryChunk)...)...); err != nil {
 			return done, fmt.Errorf("retry delayed rows: %w", err)
 		}
 		if len(ids) == 0 {
 			return done, nil
 		}
-		list, err := json.Marshal(ids)
-		if err != nil {
-			return done, err
-		}
 		arguments := map[string]any{"entity": q.Entity, "reason": q.Reason, "scheduled": scheduled, "ids": ids}
-		err = o.audited(context.WithoutCancel(ctx), ActionDelayed, arguments, func(tx *sqlx.Tx) (int, error) {
-			n, err := session.Affected(tx.ExecContext(ctx, makeDueSQL, string(list)))
+		err = o.audited(context.WithoutCancel(ctx), ActionDelayed, arguments, func(ctx context.Context, tx *sqlx.Tx) (int, error) {
+			n, err := session.Affected(tx.ExecContext(ctx, makeDueSQL, jsonText(ids)))
 			done += int(n)
 			return int(n), err
 		})

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"encoding/hex"
-	"fmt"
 	"slices"
 	"time"
 
@@ -49,7 +48,7 @@ const (
 
 	ofSQL         = staleColumns + "WHERE name = UNHEX(?) ORDER BY id DESC LIMIT ?"
 	latestSQL     = staleColumns + "ORDER BY id DESC LIMIT ?"
-	countStaleSQL = `SELECT COALESCE(SUM(found_at >= UTC_TIMESTAMP(6) - INTERVAL 1 HOUR), 0), COUNT(*)
+	countStaleSQL = `SELECT COALESCE(SUM(found_at >= UTC_TIMESTAMP(6) - INTERVAL 1 HOUR), 0) AS hour, COUNT(*) AS day
 FROM cache_outbox_stale WHERE found_at >= UTC_TIMESTAMP(6) - INTERVAL 1 DAY`
 )
 
@@ -70,10 +69,7 @@ func NewStaleEntries(db *session.Sessions) *StaleEntries { return &StaleEntries{
 func (t *StaleEntries) Add(ctx context.Context, e StaleEntry) error {
 	err := t.db.Exec(ctx, addSQL, t.db.Config.Worker, key(e.Key), e.Row, e.Entity, e.EntityID, e.Trace, e.Epoch, e.Number,
 		e.Leased, e.Unlinked, e.AfterMs, e.TTLMillis, e.Held, e.Repaired)
-	if err != nil {
-		return fmt.Errorf("keep a stale entry: %w", err)
-	}
-	return nil
+	return session.Wrap(err, "keep a stale entry")
 }
 
 // Trim deletes all entries except the newest thousand, and those that are older than 30 days.
@@ -83,10 +79,10 @@ func (t *StaleEntries) Trim(ctx context.Context) error {
 	if err == nil {
 		err = t.db.Exec(ctx, expireStaleSQL, int(retention.Seconds()))
 	}
-	if err != nil && !session.IsContention(err) {
-		return fmt.Errorf("trim stale entries: %w", err)
+	if session.IsContention(err) {
+		return nil
 	}
-	return nil
+	return session.Wrap(err, "trim stale entries")
 }
 
 // Of returns the newest entries of a key, at most so many, the newest first.
@@ -100,12 +96,8 @@ func (t *StaleEntries) Latest(ctx context.Context, limit int) ([]StaleEntry, err
 }
 
 func (t *StaleEntries) query(ctx context.Context, query string, args ...any) (list []StaleEntry, err error) {
-	ctx, cancel := context.WithTimeout(ctx, t.db.Config.StatementTimeout)
-	defer cancel()
-	if err := t.db.Side.SelectContext(ctx, &list, query, args...); err != nil {
-		return nil, fmt.Errorf("read stale entries: %w", err)
-	}
-	return list, nil
+	err = t.db.ReadRows(ctx, &list, query, args...)
+	return list, session.Wrap(err, "read stale entries")
 }
 
 // A StaleCount is how many entries were found lately.
@@ -113,12 +105,8 @@ type StaleCount struct{ Hour, Day int }
 
 // StaleCount counts them.
 func (t *StaleEntries) Count(ctx context.Context) (n StaleCount, err error) {
-	ctx, cancel := context.WithTimeout(ctx, t.db.Config.StatementTimeout)
-	defer cancel()
-	if err := t.db.Side.QueryRowContext(ctx, countStaleSQL).Scan(&n.Hour, &n.Day); err != nil {
-		return n, fmt.Errorf("count stale entries: %w", err)
-	}
-	return n, nil
+	err = t.db.ReadRow(ctx, &n, countStaleSQL)
+	return n, session.Wrap(err, "count stale entries")
 }
 
 // key returns a key as the table has it, in hexadecimal digits.
@@ -152,22 +140,17 @@ type OldEntry struct {
 
 // Contract for both: no lock (consistent reads); at most 1,000 rows, which the tables have.
 const (
+	// the latest differences, and how many were confirmed in the last 24 hours
 	differencesSQL = `SELECT cache_key AS name, leased_at, 0 AS before_us, confirmed_at AS found_at, SUM(confirmed_at >= UTC_TIMESTAMP(6) - INTERVAL 24 HOUR) OVER () AS n
 FROM cache_outbox_shadow ORDER BY confirmed_at DESC LIMIT ?`
 	leftSQL = `SELECT name, CAST(TIMESTAMPADD(MICROSECOND, leased_us, '1970-01-01') AS DATETIME(6)) AS leased_at, unlinked_us AS before_us, found_at, 0 AS n FROM cache_outbox_stale
 WHERE repaired = 0 AND (ttl_ms = 0 OR TIMESTAMPADD(MICROSECOND, 1000 * ttl_ms, found_at) > UTC_TIMESTAMP(6)) ORDER BY id DESC LIMIT ?`
 )
 
-// readDifferences returns the latest differences, and how many were confirmed in the last 24 hours.
-func readDifferences(ctx context.Context, db *session.Sessions) (found []OldEntry, err error) {
-	err = db.Side.SelectContext(ctx, &found, differencesSQL, MaxOldEntries)
-	return found, err
-}
-
 // readLeft returns the latest stale entries that no worker has unlinked, the last one of each key.
 func readLeft(ctx context.Context, db *session.Sessions) (found []OldEntry, err error) {
 	known := map[string]bool{}
-	err = db.Side.SelectContext(ctx, &found, leftSQL, MaxOldEntries)
+	err = db.ReadRows(ctx, &found, leftSQL, MaxOldEntries)
 	return slices.DeleteFunc(found, func(e OldEntry) bool {
 		again := known[e.Key]
 		known[e.Key] = true

@@ -3,11 +3,11 @@ package store
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
+
+	"github.com/jmoiron/sqlx"
 
 	"github.com/unstale/unstale/internal/session"
 )
@@ -19,7 +19,7 @@ type HealClaim struct {
 	Batches []JournalBatch
 	Damaged []DamagedBatch // cannot be unlinked again; Settle sets them aside
 	journal *Journal
-	tx      *sql.Tx
+	tx      *sqlx.Tx
 }
 
 // A JournalBatch is one batch of the journal.
@@ -61,7 +61,7 @@ WHERE epoch = ? AND beat > ? ORDER BY beat LIMIT ? FOR UPDATE SKIP LOCKED`
 // at most limit, including damaged ones. It returns nil if there are none. Its ctx must outlive the
 // claim: when ctx ends, the batches are released.
 func (j *Journal) ClaimHeal(ctx context.Context, after Position, limit int) (*HealClaim, error) {
-	tx, err := j.db.Claims.BeginTx(ctx, nil)
+	tx, err := j.db.Claims.BeginTxx(ctx, nil)
 	if err != nil {
 		return nil, fmt.Errorf("begin healing: %w", err)
 	}
@@ -77,8 +77,13 @@ func (j *Journal) ClaimHeal(ctx context.Context, after Position, limit int) (*He
 
 // Release releases the batches.
 func (r *HealClaim) Release() error {
-	if err := r.tx.Rollback(); err != nil && !errors.Is(err, sql.ErrTxDone) {
-		return fmt.Errorf("release batches: %w", err)
+	return session.Wrap(release(r.tx), "release batches")
+}
+
+// release rolls back a transaction unless that is done.
+func release(tx interface{ Rollback() error }) error {
+	if err := tx.Rollback(); !errors.Is(err, sql.ErrTxDone) {
+		return err
 	}
 	return nil
 }
@@ -87,15 +92,13 @@ func (r *HealClaim) fetch(ctx context.Context, after Position, limit int) error 
 	ids, err := r.claim(ctx, after, limit)
 	all, keys, bytes := 0, 0, 0
 	for _, id := range ids {
-		b := Batch{ID: id}
-		var body []byte
-		row := r.tx.QueryRowContext(ctx, journalRowSQL, id)
-		if err := row.Scan(&b.ID, &b.Worker, &b.SettledAt, &b.Rows, &b.MapVersion, &b.Born, &body); err != nil {
+		var row journalRow
+		if err := r.tx.GetContext(ctx, &row, journalRowSQL, id); err != nil {
 			return err
 		}
-		entries, err := DecodeEntries(body)
+		entries, err := DecodeEntries(row.Body)
 		if err != nil {
-			r.Damaged = append(r.Damaged, DamagedBatch{b, err})
+			r.Damaged = append(r.Damaged, DamagedBatch{row.Batch, err})
 			continue
 		}
 		all += len(entries)
@@ -113,22 +116,17 @@ func (r *HealClaim) fetch(ctx context.Context, after Position, limit int) error 
 
 // claim locks batches and returns the IDs of the batches that fit.
 func (r *HealClaim) claim(ctx context.Context, after Position, limit int) (ids []uint64, err error) {
-	rows, err := r.tx.QueryContext(ctx, claimHealSQL, after.Epoch, after.N, limit)
-	if err != nil {
+	var batches []Batch
+	if err := r.tx.SelectContext(ctx, &batches, claimHealSQL, after.Epoch, after.N, limit); err != nil {
 		return nil, err
 	}
-	defer func() { _ = rows.Close() }() // rows.Err reports what went wrong
-	for total := 0; rows.Next(); {
-		var id uint64
-		var n int
-		if err := rows.Scan(&id, &n); err != nil {
-			return nil, err
-		}
-		if total += n; len(ids) == 0 || total <= healEntries {
-			ids = append(ids, id)
+	total := 0
+	for _, b := range batches {
+		if total += b.Rows; len(ids) == 0 || total <= healEntries {
+			ids = append(ids, b.ID)
 		}
 	}
-	return ids, rows.Err()
+	return ids, nil
 }
 
 // Contract: exclusive locks on the listed rows, which the transaction already has, found by primary
@@ -148,14 +146,13 @@ const (
 // (see Settlement). It requests again the sweeps that the batches had finished, sets the damaged
 // batches aside, and commits.
 func (r *HealClaim) Settle(ctx context.Context, position Position, born uint64) error {
-	if err := r.settle(ctx, position, born); err != nil {
+	err := r.settle(ctx, position, born)
+	if err == nil {
+		err = r.journal.db.Commit(r.tx.Tx)
+	} else {
 		_ = r.tx.Rollback() // err has the reason; the server rolls back in any case
-		return fmt.Errorf("settle healed batches: %w", err)
 	}
-	if err := r.journal.db.Commit(r.tx); err != nil {
-		return fmt.Errorf("settle healed batches: %w", err)
-	}
-	return nil
+	return session.Wrap(err, "settle healed batches")
 }
 
 func (r *HealClaim) settle(ctx context.Context, position Position, born uint64) error {
@@ -184,44 +181,32 @@ func (r *HealClaim) move(ctx context.Context, ids []uint64, to Position, born ui
 
 // moveBatches sets the position of batches that the transaction has locked, and their unlink time
 // if there is one.
-func moveBatches(ctx context.Context, tx *sql.Tx, ids []uint64, to Position, born sql.Null[uint64]) error {
-	list, err := json.Marshal(ids)
-	if err != nil {
-		return err
-	}
-	_, err = tx.ExecContext(ctx, movePositionSQL, string(list), to.Epoch, to.N, born)
+func moveBatches(ctx context.Context, tx *sqlx.Tx, ids []uint64, to Position, born sql.Null[uint64]) error {
+	_, err := tx.ExecContext(ctx, movePositionSQL, jsonText(ids), to.Epoch, to.N, born)
 	return err
 }
 
 // notePosition journals an empty batch. It shows other workers that older batches have moved to a
 // position: see RecentPositions.
-func (j *Journal) notePosition(ctx context.Context, tx *sql.Tx, position Position) error {
-	body, err := EncodeEntries(nil)
+func (j *Journal) notePosition(ctx context.Context, tx sqlx.ExecerContext, position Position) error {
+	return j.noteBatch(ctx, tx, "", position, nil)
+}
+
+// noteBatch journals a batch without rows.
+func (j *Journal) noteBatch(ctx context.Context, tx sqlx.ExecerContext, mapVersion string, position Position, entries []JournalEntry) error {
+	body, err := EncodeEntries(entries)
 	if err != nil {
 		return err
 	}
-	_, err = tx.ExecContext(ctx, RecordSQL, j.Record(0, "", position, 0, nil, body, nil)...)
+	_, err = tx.ExecContext(ctx, RecordSQL, j.Record(0, mapVersion, position, 0, nil, body, nil)...)
 	return err
-}
-
-// The kinds of sweeps in cache_outbox_sweeps.
-const (
-	KindPattern = "pattern"
-	KindSet     = "set"
-)
-
-// A renewal requests a sweep again.
-type renewal struct {
-	id         uint64
-	kind, name string
-	holdMillis int64
 }
 
 // renewSweeps requests again the sweeps that the batches had finished. It requests each pattern
 // once, with the longest hold time, and each index set under its old ID, which identifies a set
 // that was being cleared.
 func (r *HealClaim) renewSweeps(ctx context.Context) error {
-	var sweeps []renewal
+	var sweeps []Sweep
 	seen := map[string]int{} // patterns, in sweeps
 	for _, b := range r.Batches {
 		for i := range b.Entries {
@@ -232,22 +217,22 @@ func (r *HealClaim) renewSweeps(ctx context.Context) error {
 			for _, p := range e.Patterns {
 				if _, known := seen[p]; !known {
 					seen[p] = len(sweeps)
-					sweeps = append(sweeps, renewal{id: e.ID, kind: KindPattern, name: p})
+					sweeps = append(sweeps, Sweep{ID: e.ID, Kind: SweepPattern, Name: p})
 				}
 				w := &sweeps[seen[p]]
-				w.holdMillis = max(w.holdMillis, e.HoldMillis)
+				w.HoldMillis = max(w.HoldMillis, e.HoldMillis)
 			}
 			for _, s := range e.Sets {
-				sweeps = append(sweeps, renewal{e.ID, KindSet, s, e.HoldMillis})
+				sweeps = append(sweeps, Sweep{ID: e.ID, Kind: SweepSet, Name: s, HoldMillis: e.HoldMillis})
 			}
 		}
 	}
 	for part := range slices.Chunk(sweeps, session.Chunk) {
 		args := make([]any, 0, 4*len(part))
 		for _, w := range part {
-			args = append(args, w.id, w.kind, []byte(w.name), w.holdMillis)
+			args = append(args, w.ID, string(w.Kind), []byte(w.Name), w.HoldMillis)
 		}
-		if _, err := r.tx.ExecContext(ctx, renewSweepSQL+strings.Repeat("(?,?,?,?),", len(part)-1)+"(?,?,?,?)"+hurrySweepSQL, args...); err != nil {
+		if _, err := r.tx.ExecContext(ctx, renewSweepSQL+tuples("(?,?,?,?)", len(part))+hurrySweepSQL, args...); err != nil {
 			return err
 		}
 	}

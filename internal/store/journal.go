@@ -5,10 +5,11 @@ import (
 	"database/sql"
 	"encoding/base64"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"hash/fnv"
 	"time"
+
+	"github.com/jmoiron/sqlx"
 
 	"github.com/unstale/unstale/internal/session"
 )
@@ -78,11 +79,8 @@ func (j *Journal) ExpireJournal(ctx context.Context, retention time.Duration, ch
 func (j *Journal) expire(ctx context.Context, retention time.Duration, chunk int) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, j.db.Config.StatementTimeout)
 	defer cancel()
-	res, err := j.db.Side.ExecContext(ctx, expireSQL, retention.Microseconds(), chunk)
-	if err != nil {
-		return 0, fmt.Errorf("expire journal: %w", err)
-	}
-	return res.RowsAffected()
+	n, err := session.Affected(j.db.Side.ExecContext(ctx, expireSQL, retention.Microseconds(), chunk))
+	return n, session.Wrap(err, "expire journal")
 }
 
 // Hold returns HoldMillis as a duration.
@@ -120,8 +118,7 @@ func (b *Batch) BornAt() *time.Time {
 	if b.Born == 0 {
 		return nil
 	}
-	t := time.UnixMicro(int64(b.Born)).UTC()
-	return &t
+	return new(time.UnixMicro(int64(b.Born)).UTC())
 }
 
 // A Position is a position in the order of acknowledged writes: see package keyspace. The journal
@@ -147,27 +144,13 @@ WHERE epoch < ? ORDER BY epoch DESC, beat DESC LIMIT 1`
 func (j *Journal) LastPositions(ctx context.Context) ([]Position, error) {
 	var positions []Position
 	for bound := highEpoch; ; {
-		b, err := j.lastPosition(ctx, bound)
-		if err != nil {
-			return nil, fmt.Errorf("list last positions: %w", err)
+		last, err := session.FindRow[Position](ctx, j.db, lastPositionSQL, bound)
+		if last == nil || last.Epoch == "" {
+			return positions, session.Wrap(err, "list last positions")
 		}
-		if b.Epoch == "" {
-			return positions, nil
-		}
-		positions = append(positions, b)
-		bound = b.Epoch
+		positions = append(positions, *last)
+		bound = last.Epoch
 	}
-}
-
-// lastPosition returns the last position of the next epoch below a bound, or the zero Position.
-func (j *Journal) lastPosition(ctx context.Context, bound string) (b Position, err error) {
-	ctx, cancel := context.WithTimeout(ctx, j.db.Config.StatementTimeout)
-	defer cancel()
-	err = j.db.Side.GetContext(ctx, &b, lastPositionSQL, bound)
-	if errors.Is(err, sql.ErrNoRows) {
-		return Position{}, nil
-	}
-	return b, err
 }
 
 // Contract: no lock (a consistent read), the entries of the index on settled_at since a time, and
@@ -179,12 +162,8 @@ WHERE settled_at >= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND AND epoch > '' AND
 // within the duration since. Each such action writes its row with the current time before the
 // commit, so since should exceed the longest transaction.
 func (j *Journal) RecentPositions(ctx context.Context, since time.Duration) (positions []Position, err error) {
-	ctx, cancel := context.WithTimeout(ctx, j.db.Config.StatementTimeout)
-	defer cancel()
-	if err := j.db.Side.SelectContext(ctx, &positions, recentPositionsSQL, since.Microseconds()); err != nil {
-		return nil, fmt.Errorf("list recent positions: %w", err)
-	}
-	return positions, nil
+	err = j.db.ReadRows(ctx, &positions, recentPositionsSQL, since.Microseconds())
+	return positions, session.Wrap(err, "list recent positions")
 }
 
 // Contract: exclusive locks on at most LIMIT rows of one epoch and on no other (READ COMMITTED,
@@ -195,47 +174,21 @@ const claimAdoptSQL = `SELECT id FROM cache_outbox_journal FORCE INDEX (beats) W
 // It moves up to limit batches that no other session has locked, and returns how many. Repeating it
 // moves the next ones.
 func (j *Journal) Adopt(ctx context.Context, epoch string, by Position, limit int) (adopted int, err error) {
-	if adopted, err = j.adopt(ctx, epoch, by, limit); err != nil {
+	err = j.db.InTx(ctx, j.db.Claims, func(ctx context.Context, tx *sqlx.Tx) error {
+		var ids []uint64
+		if err := tx.SelectContext(ctx, &ids, claimAdoptSQL, epoch, limit); err != nil || len(ids) == 0 {
+			return err
+		}
+		adopted = len(ids)
+		if err := moveBatches(ctx, tx, ids, by, sql.Null[uint64]{}); err != nil {
+			return err
+		}
+		return j.notePosition(ctx, tx, by)
+	})
+	if err != nil {
 		return 0, fmt.Errorf("adopt batches of epoch %s: %w", epoch, err)
 	}
 	return adopted, nil
-}
-
-func (j *Journal) adopt(ctx context.Context, epoch string, by Position, limit int) (int, error) {
-	ctx, cancel := context.WithTimeout(ctx, j.db.Config.StatementTimeout)
-	defer cancel()
-	tx, err := j.db.Claims.BeginTx(ctx, nil)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = tx.Rollback() }() // no effect after Commit
-	ids, err := claimAdopt(ctx, tx, epoch, limit)
-	if err != nil || len(ids) == 0 {
-		return 0, err
-	}
-	if err := moveBatches(ctx, tx, ids, by, sql.Null[uint64]{}); err != nil {
-		return 0, err
-	}
-	if err := j.notePosition(ctx, tx, by); err != nil {
-		return 0, err
-	}
-	return len(ids), tx.Commit()
-}
-
-func claimAdopt(ctx context.Context, tx *sql.Tx, epoch string, limit int) (ids []uint64, err error) {
-	rows, err := tx.QueryContext(ctx, claimAdoptSQL, epoch, limit)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }() // rows.Err reports what went wrong
-	for rows.Next() {
-		var id uint64
-		if err := rows.Scan(&id); err != nil {
-			return nil, err
-		}
-		ids = append(ids, id)
-	}
-	return ids, rows.Err()
 }
 
 // Limits of the names of a journal row and of their bytes, so neither its writer nor its readers
@@ -308,12 +261,12 @@ const (
 // hundred small statements, so call it rarely.
 func (j *Journal) JournalEntities(ctx context.Context) (map[string]bool, error) {
 	var bodies [][]byte
-	if err := j.db.Side.SelectContext(ctx, &bodies, newestBodiesSQL, newestBodies); err != nil {
+	if err := j.db.ReadRows(ctx, &bodies, newestBodiesSQL, newestBodies); err != nil {
 		return nil, fmt.Errorf("list entities of the journal: %w", err)
 	}
 	more := len(bodies) == newestBodies // else these are all batches
 	for ago := bodyReach; more && ago > 0; ago -= bodyInterval {
-		if err := j.db.Side.SelectContext(ctx, &bodies, bodyOfTimeSQL, ago); err != nil {
+		if err := j.db.ReadRows(ctx, &bodies, bodyOfTimeSQL, ago); err != nil {
 			return nil, fmt.Errorf("list entities of the journal: %w", err)
 		}
 	}

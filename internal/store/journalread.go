@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -13,6 +12,7 @@ import (
 	"github.com/jmoiron/sqlx"
 
 	"github.com/unstale/unstale/internal/mysqlerr"
+	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/sleep"
 	"github.com/unstale/unstale/protocol"
 )
@@ -93,14 +93,15 @@ func (j *Journal) ReadJournal(ctx context.Context, q JournalQuery, visit func(Ba
 	case q.Since > 0 && !q.At.IsZero():
 		last.SettledAt = q.At.Add(-q.Since)
 	case q.Since > 0:
-		if err := j.db.Side.GetContext(ctx, &last.SettledAt, journalSinceSQL, q.Since.Microseconds()); err != nil {
+		if err := j.db.ReadRow(ctx, &last.SettledAt, journalSinceSQL, q.Since.Microseconds()); err != nil {
 			return fmt.Errorf("read journal: %w", err)
 		}
 	default:
 		last.SettledAt = time.Unix(0, 0).UTC()
 	}
-	for {
-		page, err := j.journalPage(ctx, q.hash(), last)
+	for hash := q.hash(); ; {
+		var page []journalPlace
+		err := j.db.ReadRows(ctx, &page, journalPageSQL, hash, hash, last.SettledAt, last.SettledAt, last.ID, journalPage)
 		if err != nil {
 			return fmt.Errorf("read journal: %w", err)
 		}
@@ -119,50 +120,28 @@ func (j *Journal) ReadJournal(ctx context.Context, q JournalQuery, visit func(Ba
 	}
 }
 
-func (j *Journal) journalPage(ctx context.Context, hash []byte, last journalPlace) (page []journalPlace, err error) {
-	ctx, cancel := context.WithTimeout(ctx, j.db.Config.StatementTimeout)
-	defer cancel()
-	err = j.db.Side.SelectContext(ctx, &page, journalPageSQL, hash, hash, last.SettledAt, last.SettledAt, last.ID, journalPage)
-	return page, err
-}
-
 func (j *Journal) visitBatch(ctx context.Context, q *JournalQuery, id uint64, visit func(Batch, []JournalEntry) error, damaged func(DamagedBatch)) error {
-	b, body, err := j.readBatch(ctx, id)
-	if err != nil || b == nil {
-		return err
+	row, err := session.FindRow[journalRow](ctx, j.db, journalRowSQL, id)
+	if row == nil { // retention has deleted it meanwhile
+		return session.Wrap(err, fmt.Sprintf("read batch %d of the journal", id))
 	}
-	entries, err := DecodeEntries(body)
+	entries, err := DecodeEntries(row.Body)
 	if err != nil {
-		damaged(DamagedBatch{*b, err})
+		damaged(DamagedBatch{row.Batch, err})
 		return nil
 	}
-	var wanted []JournalEntry
-	for i := range entries {
-		if q.matches(&entries[i]) {
-			wanted = append(wanted, entries[i])
-		}
-	}
-	if len(wanted) == 0 {
+	entries = slices.DeleteFunc(entries, func(e JournalEntry) bool { return !q.matches(&e) })
+	if len(entries) == 0 {
 		return nil
 	}
-	return visit(*b, wanted)
+	return visit(row.Batch, entries)
 }
 
-// readBatch reads one batch and its body, or returns nil if the batch is gone.
-func (j *Journal) readBatch(ctx context.Context, id uint64) (*Batch, []byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, j.db.Config.StatementTimeout)
-	defer cancel()
-	var found []struct {
-		Batch
-		Body []byte `db:"body"`
-	}
-	if err := j.db.Side.SelectContext(ctx, &found, journalRowSQL, id); err != nil {
-		return nil, nil, fmt.Errorf("read batch %d of the journal: %w", id, err)
-	}
-	if len(found) == 0 {
-		return nil, nil, nil
-	}
-	return &found[0].Batch, found[0].Body, nil
+// A journalRow is a row of the journal, as far as a query reads it.
+type journalRow struct {
+	Batch
+	Packed []byte `db:"journey"`
+	Body   []byte `db:"body"`
 }
 
 // Contract: no lock, one entry of the index on settled_at.
@@ -170,16 +149,8 @@ const journalStartSQL = "SELECT settled_at FROM cache_outbox_journal FORCE INDEX
 
 // JournalStart returns when the oldest batch of the journal was settled, or nil if there is none.
 func (j *Journal) JournalStart(ctx context.Context) (*time.Time, error) {
-	ctx, cancel := context.WithTimeout(ctx, j.db.Config.StatementTimeout)
-	defer cancel()
-	var found []time.Time
-	if err := j.db.Side.SelectContext(ctx, &found, journalStartSQL); err != nil {
-		return nil, fmt.Errorf("read journal: %w", err)
-	}
-	if len(found) == 0 {
-		return nil, nil
-	}
-	return &found[0], nil
+	start, err := session.FindRow[time.Time](ctx, j.db, journalStartSQL)
+	return start, session.Wrap(err, "read journal")
 }
 
 // A Mark identifies a batch as long as the database has it: unlike its position, healing does not
@@ -206,10 +177,10 @@ const lostTries = 5
 // nothing. Lost looks several times, because a node of a cluster, or a replica that still applies
 // its log, may get a batch later.
 func Lost(ctx context.Context, db sqlx.QueryerContext, had []Mark) (lost uint64, newest Mark, err error) {
-	list, err := json.Marshal(had)
+	list := jsonText(had)
 	for try := 0; err == nil && (try == 0 || lost > 0 && try < lostTries); try++ {
 		if err = sleep.For(ctx, time.Duration(min(try, 1))*time.Second/2); err == nil {
-			err = db.QueryRowxContext(ctx, lostSQL, string(list)).Scan(&newest.ID, &newest.Sum, &lost)
+			err = db.QueryRowxContext(ctx, lostSQL, list).Scan(&newest.ID, &newest.Sum, &lost)
 		}
 	}
 	if err != nil {
@@ -233,18 +204,12 @@ IF(LENGTH(body) <= ? AND id NOT IN (?), body, NULL) AS body FROM cache_outbox_jo
 // maxBody bytes, except for known batches. It leaves the entries of a batch that cannot
 // be unpacked nil.
 func (j *Journal) Recent(ctx context.Context, limit, maxBody int, known []uint64) ([]RecentBatch, error) {
-	ctx, cancel := context.WithTimeout(ctx, j.db.Config.StatementTimeout)
-	defer cancel()
 	query, args, err := sqlx.In(recentSQL, maxBody, append([]uint64{0}, known...), limit)
 	if err != nil {
 		return nil, err
 	}
-	var rows []struct {
-		Batch
-		Packed []byte `db:"journey"`
-		Body   []byte `db:"body"`
-	}
-	if err := j.db.Side.SelectContext(ctx, &rows, query, args...); err != nil {
+	var rows []journalRow
+	if err := j.db.ReadRows(ctx, &rows, query, args...); err != nil {
 		return nil, fmt.Errorf("read the end of the journal: %w", err)
 	}
 	list := make([]RecentBatch, len(rows))
@@ -312,7 +277,7 @@ func (j *Journal) SearchJournal(ctx context.Context, q JournalQuery, visit func(
 	}
 	r := &search{journal: j, q: &q, glob: map[string]protocol.Glob{}, visit: visit, damaged: damaged}
 	if q.Since > 0 {
-		if err := j.db.Side.GetContext(ctx, &r.since, journalSinceSQL, q.Since.Microseconds()); err != nil {
+		if err := j.db.ReadRow(ctx, &r.since, journalSinceSQL, q.Since.Microseconds()); err != nil {
 			return fmt.Errorf("search journal: %w", err)
 		}
 	}
@@ -383,9 +348,7 @@ type foundBlock struct {
 
 // blocks reads the blocks before an ID, newest first.
 func (r *search) blocks(ctx context.Context, before uint64, in [2]place) (blocks []foundBlock, err error) {
-	ctx, cancel := context.WithTimeout(ctx, r.journal.db.Config.StatementTimeout)
-	defer cancel()
-	err = r.journal.db.Side.SelectContext(ctx, &blocks, searchBlocksSQL, in[0].bucket, in[1].bucket, before, searchBlocks)
+	err = r.journal.db.ReadRows(ctx, &blocks, searchBlocksSQL, in[0].bucket, in[1].bucket, before, searchBlocks)
 	return blocks, err
 }
 
@@ -442,42 +405,33 @@ func (r *search) each(ctx context.Context, met func(*Batch), query string, args 
 	}
 	defer func() { _ = rows.Close() }() // rows.Err reports what went wrong
 	for rows.Next() {
-		var found struct {
-			Batch
-			Packed []byte `db:"journey"`
-			Body   []byte `db:"body"`
-		}
+		var found journalRow
 		if err := rows.StructScan(&found); err != nil {
 			return err
 		}
 		met(&found.Batch)
-		if err := r.matchBatch(&found.Batch, found.Body, found.Packed); err != nil {
+		if err := r.matchBatch(&found); err != nil {
 			return err
 		}
 	}
 	return rows.Err()
 }
 
-func (r *search) matchBatch(b *Batch, body, journey []byte) error {
-	if r.isOver(b.SettledAt) {
+func (r *search) matchBatch(row *journalRow) error {
+	if r.isOver(row.SettledAt) {
 		return errEnough
 	}
-	if body == nil || b.SettledAt.Before(r.since) {
+	if row.Body == nil || row.SettledAt.Before(r.since) {
 		return nil
 	}
-	entries, err := DecodeEntries(body)
+	entries, err := DecodeEntries(row.Body)
 	if err != nil {
-		r.damaged(DamagedBatch{*b, err})
+		r.damaged(DamagedBatch{row.Batch, err})
 		return nil
 	}
-	b.Journey = readJourney(journey, entries)
-	var wanted []JournalEntry
-	for i := range entries {
-		if r.q.matches(&entries[i]) && r.reaches(&entries[i]) {
-			wanted = append(wanted, entries[i])
-		}
-	}
-	if len(wanted) > 0 && !r.visit(*b, wanted) {
+	row.Journey = readJourney(row.Packed, entries)
+	entries = slices.DeleteFunc(entries, func(e JournalEntry) bool { return !r.q.matches(&e) || !r.reaches(&e) })
+	if len(entries) > 0 && !r.visit(row.Batch, entries) {
 		return errEnough
 	}
 	return nil

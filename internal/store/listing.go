@@ -2,12 +2,14 @@ package store
 
 import (
 	"context"
-	"database/sql"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/jmoiron/sqlx"
+
+	"github.com/unstale/unstale/internal/session"
 )
 
 // A ListedTable is one of the tables whose rows wait for a worker.
@@ -58,50 +60,37 @@ UNION ALL (SELECT 1, id, due_at FROM cache_outbox_delayed FORCE INDEX (due) WHER
 UNION ALL (SELECT 2, id, requested_at FROM cache_outbox_sweeps FORCE INDEX (PRIMARY) WHERE swept_at IS NULL ORDER BY id LIMIT ?)
 UNION ALL (SELECT 3, 0, UTC_TIMESTAMP(6))`
 	lastRowSQL   = "SELECT id, entity FROM cache_outbox FORCE INDEX (PRIMARY) ORDER BY id DESC LIMIT 1"
-	lastSweepSQL = "SELECT id, kind FROM cache_outbox_sweeps FORCE INDEX (PRIMARY) ORDER BY id DESC LIMIT 1"
+	lastSweepSQL = "SELECT id, kind AS entity FROM cache_outbox_sweeps FORCE INDEX (PRIMARY) ORDER BY id DESC LIMIT 1"
 )
 
 // List reads a Listing.
 func (q *Queue) List(ctx context.Context) (l Listing, err error) {
 	ctx, cancel := context.WithTimeout(ctx, q.db.Config.StatementTimeout)
 	defer cancel()
-	if err := q.readListing(ctx, &l); err != nil {
+	l.Began = time.Now()
+	var rows []struct {
+		Table ListedTable `db:"listed"`
+		ListedRow
+	}
+	if err = q.db.Side.SelectContext(ctx, &rows, listingSQL, MaxListing, MaxListing, MaxListing); err == nil {
+		for _, r := range rows {
+			switch r.Place = r.ID; r.Table {
+			case ListedTables:
+				l.Now = r.At
+				continue
+			case ListedDue:
+				r.Place = uint64(max(r.At.UnixMicro(), 0))
+			}
+			list := &l.Lists[r.Table]
+			list.Rows = append(list.Rows, r.ListedRow)
+			list.Last = max(list.Last, r.Place)
+		}
+		err = q.listLast(ctx, &l)
+	}
+	if err != nil {
 		return Listing{}, fmt.Errorf("list what waits: %w", err)
 	}
 	return l, nil
-}
-
-func (q *Queue) readListing(ctx context.Context, l *Listing) error {
-	l.Began = time.Now()
-	rows, err := q.db.Side.QueryContext(ctx, listingSQL, MaxListing, MaxListing, MaxListing)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = rows.Close() }() // rows.Err reports what went wrong
-	for rows.Next() {
-		var table ListedTable
-		var r ListedRow
-		if err := rows.Scan(&table, &r.ID, &r.At); err != nil {
-			return err
-		}
-		switch r.Place = r.ID; table {
-		case ListedTables:
-			l.Now = r.At
-			continue
-		case ListedDue:
-			r.Place = uint64(max(r.At.UnixMicro(), 0))
-		}
-		l.Lists[table].appendRow(r)
-	}
-	if err := rows.Err(); err != nil {
-		return err
-	}
-	return q.listLast(ctx, l)
-}
-
-func (l *List) appendRow(r ListedRow) {
-	l.Rows = append(l.Rows, r)
-	l.Last = max(l.Last, r.Place)
 }
 
 // listLast reads the last row of each table whose list is full. For delayed rows, it uses the
@@ -116,44 +105,32 @@ func (q *Queue) listLast(ctx context.Context, l *Listing) error {
 			list.Last = max(list.Last, uint64(l.Now.UnixMicro()))
 			continue
 		}
-		var id uint64
-		var unused string
-		switch err := q.db.Side.QueryRowContext(ctx, query).Scan(&id, &unused); {
-		case errors.Is(err, sql.ErrNoRows): // all were deleted meanwhile
-		case err != nil:
+		last, err := session.FindRow[WaitingRow](ctx, q.db, query)
+		if err != nil {
 			return err
-		default:
-			list.Last = max(list.Last, id)
+		}
+		if last != nil { // otherwise all were deleted meanwhile
+			list.Last = max(list.Last, last.ID)
 		}
 	}
 	return nil
 }
 
-// Contract: an exclusive record lock on one of the listed rows until the rollback, which follows
-// immediately. If other sessions have locked all of them, it takes no lock and does not wait (READ
+// Contract: an exclusive record lock on one of the listed rows until the transaction ends, which
+// follows immediately. If other sessions have locked all of them, it takes no lock and does not wait (READ
 // COMMITTED, primary key, SKIP LOCKED). Repeating it is harmless.
 const tryRowsSQL = "SELECT entity FROM %s FORCE INDEX (PRIMARY) WHERE id IN (%s) LIMIT 1 FOR UPDATE SKIP LOCKED"
 
 // AnyFree reports whether a claim could get at least one of these rows: it exists, and no session
 // has it locked. The table is ListedHot or ListedDue.
 func (q *Queue) AnyFree(ctx context.Context, table ListedTable, ids []uint64) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, q.db.Config.StatementTimeout)
-	defer cancel()
 	texts := make([]string, len(ids))
 	for i, id := range ids {
 		texts[i] = strconv.FormatUint(id, 10)
 	}
-	tx, err := q.db.Side.BeginTxx(ctx, nil)
-	if err != nil {
-		return false, fmt.Errorf("try rows of %s: %w", table, err)
-	}
-	defer func() { _ = tx.Rollback() }() // it has only locked
-	var entity string
-	switch err = tx.GetContext(ctx, &entity, fmt.Sprintf(tryRowsSQL, table, strings.Join(texts, ","))); {
-	case errors.Is(err, sql.ErrNoRows):
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("try rows of %s: %w", table, err)
-	}
-	return true, nil
+	var free []string
+	err := q.db.InTx(ctx, q.db.Side, func(ctx context.Context, tx *sqlx.Tx) error {
+		return tx.SelectContext(ctx, &free, fmt.Sprintf(tryRowsSQL, table, strings.Join(texts, ",")))
+	})
+	return len(free) > 0, session.Wrap(err, fmt.Sprintf("try rows of %s", table))
 }

@@ -3,9 +3,10 @@ package store
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
+
+	"github.com/jmoiron/sqlx"
 
 	"github.com/unstale/unstale/internal/session"
 )
@@ -17,7 +18,7 @@ const lockChunk = 500
 // Contract: no lock (a consistent read); a range of the primary key, LIMIT rows. There is no index
 // on minted_at, which every acquisition would pay for. Names travel as hexadecimal text, since
 // MySQL lists no statements while one of them is not UTF-8 (3854).
-const lockRowsSQL = `SELECT HEX(name), minted_at < UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND
+const lockRowsSQL = `SELECT HEX(name) AS hex, minted_at < UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND AS is_old
 FROM cache_outbox_locks FORCE INDEX (PRIMARY) WHERE name > UNHEX(?) ORDER BY name LIMIT ?`
 
 // Contract: exclusive locks on the rows that it returns, and for the moment in which it looks at
@@ -73,46 +74,29 @@ type lockRange struct {
 }
 
 func (t *LockRows) lockRows(ctx context.Context, after string, retention time.Duration) (c lockRange, err error) {
-	ctx, cancel := context.WithTimeout(ctx, t.db.Config.StatementTimeout)
-	defer cancel()
-	rows, err := t.db.Side.QueryContext(ctx, lockRowsSQL, retention.Microseconds(), after, lockChunk)
-	if err != nil {
-		return c, err
+	var rows []struct {
+		Hex string
+		Old bool `db:"is_old"`
 	}
-	defer func() { _ = rows.Close() }() // rows.Err reports what went wrong
-	for ; rows.Next(); c.rows++ {
-		var isOld bool
-		if err := rows.Scan(&c.last, &isOld); err != nil {
-			return c, err
-		}
-		if isOld {
-			c.firstOld, c.lastOld = cmp.Or(c.firstOld, c.last), c.last
+	err = t.db.ReadRows(ctx, &rows, lockRowsSQL, retention.Microseconds(), after, lockChunk)
+	for _, r := range rows {
+		if c.last = r.Hex; r.Old {
+			c.firstOld, c.lastOld = cmp.Or(c.firstOld, r.Hex), r.Hex
 		}
 	}
-	return c, rows.Err()
+	c.rows = len(rows)
+	return c, err
 }
 
 // removeLocks deletes those rows from first to last that are old still and that nobody has locked.
-func (t *LockRows) removeLocks(ctx context.Context, first, last string, retention time.Duration) (int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, t.db.Config.StatementTimeout)
-	defer cancel()
-	tx, err := t.db.Side.BeginTxx(ctx, nil)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = tx.Rollback() }() // no effect after Commit
-	var names []string
-	err = tx.SelectContext(ctx, &names, lockOldSQL, first, last, retention.Microseconds(), lockChunk)
-	if err != nil || len(names) == 0 {
-		return 0, err
-	}
-	list, err := json.Marshal(names)
-	if err != nil {
-		return 0, err
-	}
-	n, err := session.Affected(tx.ExecContext(ctx, removeOldSQL, string(list)))
-	if err != nil {
-		return 0, err
-	}
-	return n, tx.Commit()
+func (t *LockRows) removeLocks(ctx context.Context, first, last string, retention time.Duration) (n int64, err error) {
+	err = t.db.InTx(ctx, t.db.Side, func(ctx context.Context, tx *sqlx.Tx) error {
+		var names []string
+		err := tx.SelectContext(ctx, &names, lockOldSQL, first, last, retention.Microseconds(), lockChunk)
+		if err == nil && len(names) > 0 {
+			n, err = session.Affected(tx.ExecContext(ctx, removeOldSQL, jsonText(names)))
+		}
+		return err
+	})
+	return n, err
 }

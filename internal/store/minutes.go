@@ -5,7 +5,6 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -14,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/jmoiron/sqlx"
 
 	"github.com/unstale/unstale/internal/mysqlerr"
 	"github.com/unstale/unstale/internal/session"
@@ -56,8 +57,7 @@ func (t *Minutes) Add(ctx context.Context, tx *sql.Tx, c Counts) error {
 		return nil
 	}
 	add := []any{c.Batches, c.Rows, c.Within100ms, c.Within1s, c.Within10s, c.Dead}
-	args := append([]any{t.worker}, add...)
-	_, err := tx.ExecContext(ctx, AddSQL, append(args, add...)...)
+	_, err := tx.ExecContext(ctx, AddSQL, slices.Concat([]any{t.worker}, add, add)...)
 	switch mysqlerr.Number(err) {
 	case mysqlerr.NoRight, mysqlerr.NoColumnRight, mysqlerr.NoTable: // before it did anything
 		t.refuse(err)
@@ -65,11 +65,10 @@ func (t *Minutes) Add(ctx context.Context, tx *sql.Tx, c Counts) error {
 	case mysqlerr.LockTimeout: // which has rolled back the transaction, depending on the server
 		t.refuse(err)
 	}
-	if err != nil {
-		return fmt.Errorf("count the batch: %w", err)
+	if err == nil {
+		t.refuse(nil)
 	}
-	t.refuse(nil)
-	return nil
+	return session.Wrap(err, "count the batch")
 }
 
 func (t *Minutes) rests() bool {
@@ -183,13 +182,8 @@ func (t *Minutes) NoteShadows(ctx context.Context, m Minute, reads, confirmed ui
 
 // addTotals writes totals of this process. The statement takes them twice.
 func (t *Minutes) addTotals(ctx context.Context, query string, m Minute, totals ...any) error {
-	ctx, cancel := context.WithTimeout(ctx, t.db.Config.StatementTimeout)
-	defer cancel()
-	args := append([]any{m, t.worker}, totals...)
-	if err := t.db.Exec(ctx, query, append(args, totals...)...); err != nil {
-		return fmt.Errorf("write checks of a minute: %w", err)
-	}
-	return nil
+	args := slices.Concat([]any{m, t.worker}, totals, totals)
+	return session.Wrap(t.db.Exec(ctx, query, args...), "write checks of a minute")
 }
 
 // Sums are the sums of rows of cache_outbox_minutes. The weighted sums, W and WW, estimate the
@@ -265,15 +259,12 @@ const expireMinutesSQL = "DELETE FROM cache_outbox_minutes WHERE minute < UNIX_T
 // in several workers.
 func (t *Minutes) Fold(ctx context.Context) error {
 	for {
-		var start Minute
-		err := t.db.Side.GetContext(ctx, &start, unfoldedSQL, keep)
-		if err == nil {
-			err = t.foldHour(ctx, start)
-		}
-		if errors.Is(err, sql.ErrNoRows) {
-			if err = t.db.Exec(ctx, expireMinutesSQL, month); err == nil {
-				return nil
-			}
+		start, err := session.FindRow[Minute](ctx, t.db, unfoldedSQL, keep)
+		switch {
+		case start != nil:
+			err = t.foldHour(ctx, *start)
+		case err == nil: // none is left
+			return session.Wrap(t.db.Exec(ctx, expireMinutesSQL, month), "fold minutes into hours")
 		}
 		if err != nil {
 			return fmt.Errorf("fold minutes into hours: %w", err)
@@ -282,24 +273,17 @@ func (t *Minutes) Fold(ctx context.Context) error {
 }
 
 func (t *Minutes) foldHour(ctx context.Context, start Minute) error {
-	ctx, cancel := context.WithTimeout(ctx, t.db.Config.StatementTimeout)
-	defer cancel()
-	tx, err := t.db.Side.BeginTxx(ctx, nil)
-	if err != nil {
+	return t.db.InTx(ctx, t.db.Side, func(ctx context.Context, tx *sqlx.Tx) error {
+		var found int
+		if err := tx.GetContext(ctx, &found, lockHourSQL, start, start+hour); err != nil || found == 0 {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, foldSQL, start, start, start+hour); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, removeHourSQL, start, start+hour)
 		return err
-	}
-	defer func() { _ = tx.Rollback() }() // no effect after Commit
-	var found int
-	if err := tx.GetContext(ctx, &found, lockHourSQL, start, start+hour); err != nil || found == 0 {
-		return err
-	}
-	if _, err := tx.ExecContext(ctx, foldSQL, start, start, start+hour); err != nil {
-		return err
-	}
-	if _, err := tx.ExecContext(ctx, removeHourSQL, start, start+hour); err != nil {
-		return err
-	}
-	return tx.Commit()
+	})
 }
 
 // MaxEntities is how many entities of a minute are noted by name, those with the most rows. The
@@ -352,9 +336,7 @@ func (e Entities) asJSON() *string {
 		sum := list[name]
 		list[name] = [2]uint64{sum[0] + n.Rows, sum[1] + n.Within1s}
 	}
-	encoded, _ := json.Marshal(list) // of texts and numbers
-	text := string(encoded)
-	return &text
+	return new(jsonText(list))
 }
 
 // parse adds the counts of a text.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -167,10 +166,7 @@ func (q *Queue) claimFrom(ctx context.Context, t *table, limits ClaimLimits, at 
 
 // Release releases the rows. The next claim may take them immediately.
 func (c *Claim) Release() error {
-	if err := c.tx.Rollback(); err != nil && !errors.Is(err, sql.ErrTxDone) {
-		return fmt.Errorf("release rows: %w", err)
-	}
-	return nil
+	return session.Wrap(release(c.tx), "release rows")
 }
 
 // fetch reads the rows with their small parameters, and then the larger parameters within the byte
@@ -218,19 +214,17 @@ func (t *table) claimQueries(inline int, at start, limits ClaimLimits) (list []b
 	if len(limits.Pass) > 0 {
 		pass = " AND NOT (" + named(limits.Pass) + ")"
 	}
-	if t != hot {
-		if pass == "" {
-			return []boundQuery{{t.claimSQL, []any{inline}}}
-		}
-		return []boundQuery{{fmt.Sprintf(t.claimSomeSQL, "TRUE"+pass), []any{inline}}}
+	all, args := "TRUE", []any{inline}
+	if t == hot {
+		all, args = "id >= ?", append(args, at.head)
 	}
-	if len(at.stragglers) > 0 {
-		list = append(list, boundQuery{fmt.Sprintf(claimHotSQL, "("+spanned(at.stragglers)+")"+pass), []any{inline}})
+	if len(at.stragglers) > 0 { // only of hot
+		list = append(list, boundQuery{fmt.Sprintf(t.claimSomeSQL, "("+spanned(at.stragglers)+")"+pass), []any{inline}})
 	}
-	if pass == "" {
-		return append(list, boundQuery{t.claimSQL, []any{inline, at.head}})
+	if pass == "" { // this one is prepared
+		return append(list, boundQuery{t.claimSQL, args})
 	}
-	return append(list, boundQuery{fmt.Sprintf(claimHotSQL, "id >= ?"+pass), []any{inline, at.head}})
+	return append(list, boundQuery{fmt.Sprintf(t.claimSomeSQL, all+pass), args})
 }
 
 // named returns a condition that matches the IDs.
@@ -343,11 +337,12 @@ const manyIDs = 16
 // is then unknown only if COMMIT failed; they are either gone or can be claimed again.
 func (c *Claim) Settle(ctx context.Context, s Settlement) error {
 	gone, err := c.settle(ctx, s)
-	if err != nil {
+	if err == nil {
+		err = c.queue.db.Commit(c.tx)
+	} else {
 		_ = c.tx.Rollback() // err has the cause; the server rolls back in any case
-		return fmt.Errorf("settle rows: %w", err)
 	}
-	if err := c.queue.db.Commit(c.tx); err != nil {
+	if err != nil {
 		return fmt.Errorf("settle rows: %w", err)
 	}
 	if c.table == hot && !c.named {
@@ -365,25 +360,28 @@ func (c *Claim) settle(ctx context.Context, s Settlement) (gone []uint64, err er
 	if err := RequestSweeps(ctx, c.tx, s.Sweeps); err != nil {
 		return nil, fmt.Errorf("request sweeps: %w", err)
 	}
-	for part := range slices.Chunk(s.Repeats, session.Chunk) {
-		if err := c.repeat(ctx, part); err != nil {
-			return nil, fmt.Errorf("repeat: %w", err)
-		}
+	err = dispose(ctx, c, c.table.repeatSQL, s.Repeats, func(r Repeat) disposal {
+		return disposal{ID: r.ID, After: r.After.Microseconds()}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("repeat: %w", err)
 	}
-	for part := range slices.Chunk(s.Delays, session.Chunk) {
-		if err := c.delay(ctx, part); err != nil {
-			return nil, fmt.Errorf("delay: %w", err)
-		}
-		if c.table == hot { // a delayed row is delayed again in place
-			gone = session.AppendIDs(gone, part, func(d Delay) uint64 { return d.ID })
-		}
+	err = dispose(ctx, c, c.table.delaySQL, s.Delays, func(d Delay) disposal {
+		return disposal{ID: d.ID, After: d.After.Microseconds(), Attempts: d.Attempts, Reason: d.Reason, Error: session.ErrorText(d.Error)}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("delay: %w", err)
 	}
-	for part := range slices.Chunk(s.Dead, session.Chunk) {
-		if err := c.deadLetter(ctx, part, s.MapVersion); err != nil {
-			return nil, fmt.Errorf("dead-letter: %w", err)
-		}
-		gone = session.AppendIDs(gone, part, func(d DeadRow) uint64 { return d.ID })
+	if c.table == hot { // a delayed row is delayed again in place
+		gone = session.AppendIDs(gone, s.Delays, func(d Delay) uint64 { return d.ID })
 	}
+	err = dispose(ctx, c, c.table.deadLetterSQL, s.Dead, func(d DeadRow) disposal {
+		return disposal{ID: d.ID, Reason: d.Reason, Error: session.ErrorText(d.Error), Map: s.MapVersion}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("dead-letter: %w", err)
+	}
+	gone = session.AppendIDs(gone, s.Dead, func(d DeadRow) uint64 { return d.ID })
 	if err := c.journal(ctx, s); err != nil {
 		return nil, fmt.Errorf("write journal: %w", err)
 	}
@@ -484,16 +482,6 @@ const deadLetterSQL = `INSERT INTO cache_outbox_dead
 SELECT o.entity, o.entity_id, o.params, COALESCE(o.trace, ''), o.created_at, %s, j.reason, j.error, j.map
 FROM ` + listed
 
-// deadLetter copies rows to the dead letters inside the server, so they stay unchanged.
-func (c *Claim) deadLetter(ctx context.Context, dead []DeadRow, mapVersion string) error {
-	list := make([]disposal, len(dead))
-	for i, d := range dead {
-		list[i] = disposal{ID: d.ID, Reason: d.Reason, Error: session.ErrorText(d.Error), Map: mapVersion}
-	}
-	_, err := c.execList(ctx, c.table.deadLetterSQL, list)
-	return err
-}
-
 // Contract: as deadLetterSQL, to cache_outbox_delayed.
 const (
 	delaySQL = `INSERT INTO cache_outbox_delayed
@@ -513,34 +501,25 @@ FROM ` + listed
 const delayAgainSQL = `UPDATE ` + listed + `
 SET o.due_at = UTC_TIMESTAMP(6) + INTERVAL j.after MICROSECOND, o.retry_us = j.after, o.attempts = j.attempts, o.reason = j.reason, o.error = j.error`
 
-// delay postpones rows: in place if they are delayed already, otherwise by a copy inside the
-// server.
-func (c *Claim) delay(ctx context.Context, delays []Delay) error {
-	list := make([]disposal, len(delays))
-	for i, d := range delays {
-		list[i] = disposal{ID: d.ID, After: d.After.Microseconds(), Attempts: d.Attempts, Reason: d.Reason, Error: session.ErrorText(d.Error)}
+// dispose executes a statement of the claim's queue for items, a chunk at a time. The server copies
+// their rows itself, so they stay unchanged.
+func dispose[T any](ctx context.Context, c *Claim, query string, items []T, as func(T) disposal) error {
+	for part := range slices.Chunk(items, session.Chunk) {
+		list := make([]disposal, len(part))
+		for i, item := range part {
+			list[i] = as(item)
+		}
+		if _, err := c.execList(ctx, query, list); err != nil {
+			return err
+		}
 	}
-	_, err := c.execList(ctx, c.table.delaySQL, list)
-	return err
-}
-
-// repeat schedules copies of rows.
-func (c *Claim) repeat(ctx context.Context, repeats []Repeat) error {
-	list := make([]disposal, len(repeats))
-	for i, r := range repeats {
-		list[i] = disposal{ID: r.ID, After: r.After.Microseconds()}
-	}
-	_, err := c.execList(ctx, c.table.repeatSQL, list)
-	return err
+	return nil
 }
 
 // execList executes a statement of the claim's queue for a list.
 func (c *Claim) execList(ctx context.Context, query string, list any) (int64, error) {
-	text, err := json.Marshal(list)
-	if err != nil {
-		return 0, err
-	}
-	return session.Affected(c.exec(ctx, query, len(text), string(text)))
+	text := jsonText(list)
+	return session.Affected(c.exec(ctx, query, len(text), text))
 }
 
 // Contract: no lock.
@@ -683,11 +662,7 @@ func (q *Queue) AdvanceRetries(ctx context.Context, longest time.Duration) (n in
 		if len(ids) == 0 {
 			return n, nil
 		}
-		list, err := json.Marshal(ids)
-		if err != nil {
-			return n, err
-		}
-		changed, err := session.Affected(q.db.Side.ExecContext(ctx, advanceRetriesSQL, string(list), longest.Microseconds()))
+		changed, err := session.Affected(q.db.Side.ExecContext(ctx, advanceRetriesSQL, jsonText(ids), longest.Microseconds()))
 		if err != nil {
 			return n, fmt.Errorf("advance retries: %w", err)
 		}

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/unstale/unstale/internal/session"
 )
 
 const (
@@ -416,19 +418,14 @@ func (q *Queue) listRows(ctx context.Context, spans []span) (a answer, err error
 	began := time.Now()
 	tx, err := q.db.Side.BeginTxx(limited, &sql.TxOptions{Isolation: sql.LevelReadUncommitted, ReadOnly: true})
 	if err == nil {
-		var rows []struct {
-			ID     uint64
-			Entity string
-		}
+		var rows []WaitingRow
 		began = time.Now()
 		err = tx.SelectContext(limited, &rows, fmt.Sprintf(listSQL, spanned(spans), maxListed+1))
 		ended := time.Now()
 		_ = tx.Rollback() // it has only read
 		a.rtt = time.Since(ended)
 		a.took = max(ended.Sub(began)-a.rtt, 0)
-		for _, row := range rows {
-			a.ids = append(a.ids, row.ID)
-		}
+		a.ids = session.AppendIDs(nil, rows, func(r WaitingRow) uint64 { return r.ID })
 	}
 	if err != nil && limited.Err() != nil && ctx.Err() == nil {
 		return answer{took: time.Since(began), gaveUp: true}, nil
@@ -494,10 +491,7 @@ func (q *Queue) Waiting(ctx context.Context) (found bool, err error) {
 		}
 		err = q.db.Claims.QueryRowContext(ctx, query, at.head).Scan(&found)
 	}
-	if err != nil {
-		return false, fmt.Errorf("poll outbox: %w", err)
-	}
-	return found || at.first.found, nil
+	return err == nil && (found || at.first.found), session.Wrap(err, "poll outbox")
 }
 
 // Contract: no lock (a consistent read), one row of the index named, the pause by primary key.

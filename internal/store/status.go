@@ -171,7 +171,7 @@ func (o *Overview) Status(ctx context.Context) (Status, error) {
 	if st.Figures, st.FiguresError = ReadFigures(ctx, o.db); st.FiguresError != nil {
 		st.Figures = Figures{}
 	}
-	if st.Differences, err = readDifferences(ctx, o.db); err != nil {
+	if err = o.db.ReadRows(ctx, &st.Differences, differencesSQL, MaxOldEntries); err != nil {
 		switch mysqlerr.Number(err) {
 		case mysqlerr.NoRight, mysqlerr.NoColumnRight, mysqlerr.NoTable:
 			st.OldEntriesError = err
@@ -202,7 +202,7 @@ func (o *Overview) readHot(ctx context.Context, st *Status) error {
 		return err
 	}
 	var rows []WaitingRow
-	if err := o.db.Side.SelectContext(ctx, &rows, firstRowsSQL); err != nil {
+	if err := o.db.ReadRows(ctx, &rows, firstRowsSQL); err != nil {
 		return err
 	}
 	for i := range rows {
@@ -221,13 +221,13 @@ func (o *Overview) readDelayed(ctx context.Context, st *Status) error {
 	if err := o.countUp(ctx, &st.Delayed, fmt.Sprintf(countSQL, "cache_outbox_delayed")); err != nil {
 		return err
 	}
-	var rows []WaitingRow
-	if err := o.db.Side.SelectContext(ctx, &rows, overdueSQL); err != nil {
+	first, err := session.FindRow[WaitingRow](ctx, o.db, overdueSQL)
+	if err != nil {
 		return err
 	}
-	if len(rows) > 0 && rows[0].Micros > 0 {
-		st.FirstDue, st.Overdue = &rows[0], signedMicros(rows[0].Micros)
-		st.FirstDue.Age = st.Overdue
+	if first != nil && first.Micros > 0 {
+		first.Age = signedMicros(first.Micros)
+		st.FirstDue, st.Overdue = first, first.Age
 	}
 	return o.readIDsLeft(ctx, st, "cache_outbox_delayed")
 }
@@ -243,12 +243,11 @@ func (o *Overview) readSweeps(ctx context.Context, st *Status) error {
 	if _, err := o.readAge(ctx, &st.OldestSweep, oldestSweepSQL); err != nil {
 		return err
 	}
-	var refusals []string
-	if err := o.db.Side.SelectContext(ctx, &refusals, refusalSQL); err != nil {
-		return err
+	refusal, err := session.FindRow[string](ctx, o.db, refusalSQL)
+	if refusal != nil {
+		st.SweepError = *refusal
 	}
-	st.SweepError = strings.Join(refusals, "")
-	return nil
+	return err
 }
 
 func (o *Overview) readDead(ctx context.Context, st *Status) (err error) {
@@ -258,38 +257,30 @@ func (o *Overview) readDead(ctx context.Context, st *Status) (err error) {
 	return o.readIDsLeft(ctx, st, "cache_outbox_dead")
 }
 
-func (o *Overview) readJournalHead(ctx context.Context, st *Status) error {
+func (o *Overview) readJournalHead(ctx context.Context, st *Status) (err error) {
 	if err := o.countUp(ctx, &st.Damaged, damagedSQL); err != nil {
 		return err
 	}
-	for query, batch := range map[string]**Batch{batchSQL: &st.LastBatch, lastBadSQL: &st.LastDamaged} {
-		var found []Batch
-		if err := o.db.Side.SelectContext(ctx, &found, query); err != nil {
-			return err
-		}
-		if len(found) > 0 {
-			*batch = &found[0]
-		}
+	if st.LastBatch, err = session.FindRow[Batch](ctx, o.db, batchSQL); err == nil {
+		st.LastDamaged, err = session.FindRow[Batch](ctx, o.db, lastBadSQL)
 	}
-	return nil
+	return err
 }
 
 // countUp counts up to MaxExactCount+1.
 func (o *Overview) countUp(ctx context.Context, n *int, query string) error {
-	return o.db.Side.GetContext(ctx, n, query, MaxExactCount+1)
+	return o.db.ReadRow(ctx, n, query, MaxExactCount+1)
 }
 
 // readAge reads the age of a row in microseconds. Without a row it reports false and does not
 // change age.
 func (o *Overview) readAge(ctx context.Context, age *time.Duration, query string) (found bool, err error) {
-	var ages []int64
-	if err := o.db.Side.SelectContext(ctx, &ages, query); err != nil {
+	n, err := session.FindRow[int64](ctx, o.db, query)
+	if n == nil {
 		return false, err
 	}
-	for _, n := range ages { // an application may write any time with plain SQL
-		*age = micros(n)
-	}
-	return len(ages) > 0, nil
+	*age = micros(*n) // an application may write any time with plain SQL
+	return true, nil
 }
 
 // A Staleness is the information, in addition to the counts of a Status, that shows whether
@@ -348,7 +339,7 @@ func (o *Overview) readStaleness(ctx context.Context, st *Staleness) error {
 	if err := o.db.Side.QueryRowContext(ctx, clockSQL).Scan(&st.At, &st.ReadOnly); err != nil {
 		return err
 	}
-	err := o.db.Side.SelectContext(ctx, &st.Failing, failingSQL, MaxExactCount)
+	err := o.db.ReadRows(ctx, &st.Failing, failingSQL, MaxExactCount)
 	if err != nil {
 		return err
 	}
@@ -441,8 +432,6 @@ LEFT JOIN cache_outbox_dead AS d ON p.place = 'dead' AND d.id = p.id ORDER BY p.
 // letters first, and scheduled rows last. It reports whether others that are not scheduled may
 // match.
 func Pending(ctx context.Context, db *session.Sessions, q PendingQuery, limit int) (list []PendingRow, more bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, db.Config.StatementTimeout)
-	defer cancel()
 	args, conditions := []any{MaxExactCount, MaxExactCount, MaxExactCount}, []string(nil)
 	if q.All {
 		q, conditions = PendingQuery{}, []string{"TRUE"}
@@ -455,7 +444,7 @@ func Pending(ctx context.Context, db *session.Sessions, q PendingQuery, limit in
 		args = append(args, object.Entity, object.ID)
 	}
 	if len(q.Not) > 0 {
-		conditions = append(conditions, "entity NOT IN (?"+strings.Repeat(", ?", len(q.Not)-1)+")")
+		conditions = append(conditions, "entity NOT IN ("+tuples("?", len(q.Not))+")")
 		for _, entity := range q.Not {
 			args = append(args, entity)
 		}
@@ -463,10 +452,10 @@ func Pending(ctx context.Context, db *session.Sessions, q PendingQuery, limit in
 	if len(conditions) == 0 {
 		return nil, false, nil
 	}
-	err = db.Side.SelectContext(ctx, &list, fmt.Sprintf(pendingSQL, strings.Join(conditions, " OR ")), append(args, limit)...)
+	err = db.ReadRows(ctx, &list, fmt.Sprintf(pendingSQL, strings.Join(conditions, " OR ")), append(args, limit)...)
 	counted := 0
 	if err == nil {
-		err = db.Side.GetContext(ctx, &counted, countPendingSQL, MaxExactCount+1, MaxExactCount+1, MaxExactCount+1)
+		err = db.ReadRow(ctx, &counted, countPendingSQL, MaxExactCount+1, MaxExactCount+1, MaxExactCount+1)
 	}
 	if err != nil {
 		return nil, false, fmt.Errorf("look for rows that wait: %w", err)
@@ -512,17 +501,13 @@ const namesFilter = "(? = '' OR entity = ?) AND (? = '' OR entity_id = ?) AND (?
 // RowPlaces returns where rows are now, at most 100 per table: a row is nowhere if it is settled,
 // and in several places if the map asks for repeats.
 func (o *Actions) RowPlaces(ctx context.Context, q RowPlacesQuery) (list []RowPlace, err error) {
-	ctx, cancel := context.WithTimeout(ctx, o.db.Config.StatementTimeout)
-	defer cancel()
 	sql, args := placesOfRowSQL, []any{q.Row}
 	if q.Row == 0 {
 		sql, args = placesOfNamesSQL, []any{q.Entity, q.Entity, q.EntityID, q.EntityID, q.Trace, q.Trace}
 	}
 	args = slices.Repeat(append(args, maxRowPlaces), 3)
-	if err := o.db.Side.SelectContext(ctx, &list, sql, args...); err != nil {
-		return nil, fmt.Errorf("look for rows that are not settled: %w", err)
-	}
-	return list, nil
+	err = o.db.ReadRows(ctx, &list, sql, args...)
+	return list, session.Wrap(err, "look for rows that are not settled")
 }
 
 // A ConflictKind is a kind of conflict between the databases that workers serve with one Redis.

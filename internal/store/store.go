@@ -2,6 +2,8 @@ package store
 
 import (
 	"crypto/rand"
+	"encoding/json"
+	"strings"
 
 	"github.com/unstale/unstale/internal/session"
 )
@@ -39,3 +41,12 @@ func Open(cfg session.Config) (*Store, error) {
 
 // Close closes all pools. A claim that is still open is rolled back by the server.
 func (s *Store) Close() error { return s.Sessions.Close() }
+
+// jsonText returns the JSON of numbers and texts, which cannot fail.
+func jsonText(list any) string {
+	text, _ := json.Marshal(list)
+	return string(text)
+}
+
+// tuples returns the VALUES of n rows.
+func tuples(row string, n int) string { return strings.Repeat(row+",", n-1) + row }

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jmoiron/sqlx"
+
 	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/protocol"
 )
@@ -235,10 +237,8 @@ func NewSummaries(db *session.Sessions) *Summaries { return &Summaries{db, usual
 // Only one process works at a time, in one transaction, so a crash leaves nothing behind. A block
 // never gets more batches later: see block.mayContinue.
 func (s *Summaries) Summarise(ctx context.Context) (batches int, err error) {
-	if batches, err = s.summarise(ctx); err != nil {
-		return 0, fmt.Errorf("summarize the journal: %w", err)
-	}
-	return batches, nil
+	batches, err = s.summarise(ctx)
+	return batches, session.Wrap(err, "summarize the journal")
 }
 
 // blockPatience bounds the time for a block, as a multiple of StatementTimeout, which bounds each
@@ -257,13 +257,15 @@ func (s *Summaries) summarise(ctx context.Context) (int, error) {
 		Batches, Bytes int
 		Rows           int `db:"open_rows"`
 	}
-	if err := s.db.Side.GetContext(ctx, &open, openBatchesSQL, last, last, s.blocks.batches); err != nil {
+	if err := s.db.ReadRow(ctx, &open, openBatchesSQL, last, last, s.blocks.batches); err != nil {
 		return 0, err
 	}
 	if open.Batches < s.blocks.batches && open.Rows < s.blocks.rows && open.Bytes < s.blocks.bytes {
 		return 0, nil
 	}
-	tx, err := s.takeTurn(ctx)
+	// Another process may have the turn. The server ends it with the connection, and after ten seconds
+	// if the process is frozen.
+	tx, err := lockTurn(ctx, ctx, s.db, takeTurnSQL, haveTurnSQL, makeTurnSQL)
 	if tx == nil || err != nil {
 		return 0, err
 	}
@@ -286,16 +288,12 @@ func (s *Summaries) summarise(ctx context.Context) (int, error) {
 // journal, whose IDs may then start over.
 func (s *Summaries) lastBlock(ctx context.Context) (uint64, error) {
 	for {
-		var newest struct {
-			LastID uint64 `db:"last_id"`
-			Live   bool
-		}
-		err := s.db.Side.GetContext(ctx, &newest, newestBlockSQL)
+		newest, err := session.FindRow[foundBlock](ctx, s.db, newestBlockSQL)
 		switch {
-		case errors.Is(err, sql.ErrNoRows):
-			return 0, nil
-		case err != nil || newest.Live:
-			return newest.LastID, err
+		case newest == nil:
+			return 0, err
+		case newest.Live:
+			return newest.LastID, nil
 		}
 		if err := s.dropBlock(ctx, newest.LastID); err != nil {
 			return 0, err
@@ -314,42 +312,7 @@ var allBuckets = func() string {
 }()
 
 func (s *Summaries) dropBlock(ctx context.Context, last uint64) error {
-	_, err := s.db.Side.ExecContext(ctx, fmt.Sprintf(dropBlockSQL, allBuckets), last)
-	return err
-}
-
-// takeTurn begins a transaction that has the turn, or returns nil if another process has it. The
-// server ends the turn with the connection, and after ten seconds if the process is frozen.
-func (s *Summaries) takeTurn(ctx context.Context) (*sql.Tx, error) {
-	tx, err := s.tryTurn(ctx)
-	if tx != nil || err != nil {
-		return tx, err
-	}
-	// Either another process has the turn, or its row does not exist yet.
-	var have int
-	if err := s.db.Side.GetContext(ctx, &have, haveTurnSQL); have > 0 || err != nil {
-		return nil, err
-	}
-	if _, err := s.db.Side.ExecContext(ctx, makeTurnSQL); err != nil {
-		return nil, err
-	}
-	return s.tryTurn(ctx)
-}
-
-func (s *Summaries) tryTurn(ctx context.Context) (*sql.Tx, error) {
-	tx, err := s.db.Side.DB.BeginTx(ctx, nil)
-	if err != nil {
-		return nil, err
-	}
-	var row uint64
-	if err := tx.QueryRowContext(ctx, takeTurnSQL).Scan(&row); err != nil {
-		_ = tx.Rollback() // err has the cause; the server rolls back in any case
-		if errors.Is(err, sql.ErrNoRows) {
-			return nil, nil
-		}
-		return nil, err
-	}
-	return tx, nil
+	return s.db.Exec(ctx, fmt.Sprintf(dropBlockSQL, allBuckets), last)
 }
 
 // A block is a block that is being read.
@@ -368,7 +331,7 @@ type block struct {
 
 // readBlock reads the batches after an ID until the block is full or must not continue: see
 // mayContinue.
-func (s *Summaries) readBlock(ctx context.Context, tx *sql.Tx, after uint64) (*block, error) {
+func (s *Summaries) readBlock(ctx context.Context, tx *sqlx.Tx, after uint64) (*block, error) {
 	any, err := s.anyBatches(ctx, after) // must run before the other reads
 	if err != nil {
 		return nil, err
@@ -390,25 +353,24 @@ func (s *Summaries) readBlock(ctx context.Context, tx *sql.Tx, after uint64) (*b
 }
 
 // readBatches reads a page and returns how many of its batches the block has taken.
-func (b *block) readBatches(ctx context.Context, tx *sql.Tx, any *anyBatches, page int) (taken int, err error) {
-	rows, err := tx.QueryContext(ctx, nextBatchesSQL, b.last, page)
+func (b *block) readBatches(ctx context.Context, tx *sqlx.Tx, any *anyBatches, page int) (taken int, err error) {
+	rows, err := tx.QueryxContext(ctx, nextBatchesSQL, b.last, page)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { _ = rows.Close() }() // rows.Err reports what went wrong
 	for rows.Next() {
-		var id uint64
-		var settled time.Time
-		var rowCount int
-		var age int64
-		var body []byte
-		if err := rows.Scan(&id, &settled, &rowCount, &age, &body); err != nil {
+		var next struct {
+			journalRow
+			Age int64
+		}
+		if err := rows.StructScan(&next); err != nil {
 			return 0, err
 		}
-		if !b.mayContinue(id, time.Duration(age)*time.Microsecond, any) {
+		if !b.mayContinue(next.ID, time.Duration(next.Age)*time.Microsecond, any) {
 			break
 		}
-		b.addBatch(id, settled, rowCount, body)
+		b.addBatch(&next.journalRow)
 		taken++
 	}
 	return taken, rows.Err()
@@ -426,17 +388,11 @@ func (s *Summaries) anyBatches(ctx context.Context, after uint64) (*anyBatches, 
 		return nil, err
 	}
 	defer func() { _ = tx.Rollback() }() // it has only read
-	var rows []struct {
-		ID     uint64
-		Worker string
-	}
+	var rows []Batch
 	if err := tx.SelectContext(ctx, &rows, anyBatchesSQL, after, s.blocks.batches); err != nil {
 		return nil, err
 	}
-	any := &anyBatches{upTo: math.MaxUint64}
-	for _, row := range rows {
-		any.ids = append(any.ids, row.ID)
-	}
+	any := &anyBatches{session.AppendIDs(nil, rows, func(b Batch) uint64 { return b.ID }), math.MaxUint64}
 	if len(rows) == s.blocks.batches {
 		any.upTo = any.ids[len(rows)-1]
 	}
@@ -474,13 +430,13 @@ func (b *block) isLarge() bool {
 	return b.rows >= b.limits.rows || b.bytes >= b.limits.bytes || len(b.items) >= b.limits.items
 }
 
-func (b *block) addBatch(id uint64, settled time.Time, rows int, body []byte) {
-	b.last, b.settled = id, settled
+func (b *block) addBatch(row *journalRow) {
+	b.last, b.settled = row.ID, row.SettledAt
 	b.batches++
-	b.rows += rows
-	b.bytes += len(body)
-	number := id - b.after
-	entries, err := DecodeEntries(body)
+	b.rows += row.Rows
+	b.bytes += len(row.Body)
+	number := row.ID - b.after
+	entries, err := DecodeEntries(row.Body)
 	if err != nil {
 		b.damaged = append(b.damaged, newItem(name{headBucket, 0}, number))
 		return
@@ -498,7 +454,7 @@ func (b *block) addBatch(id uint64, settled time.Time, rows int, body []byte) {
 const summaryBytes = 256 << 10
 
 // writeSummary writes the summary: a row for each bucket that has items, and one for the block.
-func (b *block) writeSummary(ctx context.Context, tx *sql.Tx) error {
+func (b *block) writeSummary(ctx context.Context, tx *sqlx.Tx) error {
 	slices.Sort(b.items)
 	var args []any
 	bytes := 0
@@ -506,8 +462,7 @@ func (b *block) writeSummary(ctx context.Context, tx *sql.Tx) error {
 		if len(args) == 0 {
 			return nil
 		}
-		const values = "(?,?,?,?,FROM_BASE64(?))"
-		_, err := tx.ExecContext(ctx, summarySQL+strings.Repeat(values+",", len(args)/5-1)+values, args...)
+		_, err := tx.ExecContext(ctx, summarySQL+tuples("(?,?,?,?,FROM_BASE64(?))", len(args)/5), args...)
 		args, bytes = nil, 0
 		return err
 	}
@@ -545,10 +500,7 @@ WHERE h.bucket = 254 AND j.id IS NULL ORDER BY h.last_id`
 // block after the others. Batches that are left of a dropped block are searched without it.
 // Repeating it, or running it in several workers, is harmless.
 func (s *Summaries) ExpireSummaries(ctx context.Context) error {
-	if err := s.expireSummaries(ctx); err != nil {
-		return fmt.Errorf("expire summaries: %w", err)
-	}
-	return nil
+	return session.Wrap(s.expireSummaries(ctx), "expire summaries")
 }
 
 func (s *Summaries) expireSummaries(ctx context.Context) error {

@@ -3,13 +3,10 @@ package store
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -31,8 +28,8 @@ type SweepKind string
 
 // The kinds of sweeps.
 const (
-	SweepPattern SweepKind = KindPattern // every key that matches a glob
-	SweepSet     SweepKind = KindSet     // every member of an index set, and the set
+	SweepPattern SweepKind = "pattern" // every key that matches a glob
+	SweepSet     SweepKind = "set"     // every member of an index set, and the set
 )
 
 // A Sweep is a request to delete keys that takes longer than a batch can.
@@ -85,10 +82,7 @@ const requestSweepSQL = "INSERT INTO cache_outbox_sweeps (kind, name, hold_ms, f
 func (t *Sweeps) RequestSweeps(ctx context.Context, sweeps []Sweep) error {
 	ctx, cancel := context.WithTimeout(ctx, t.db.Config.StatementTimeout)
 	defer cancel()
-	if err := RequestSweeps(ctx, t.db.Side, sweeps); err != nil {
-		return fmt.Errorf("request sweeps: %w", err)
-	}
-	return nil
+	return session.Wrap(RequestSweeps(ctx, t.db.Side, sweeps), "request sweeps")
 }
 
 // RequestSweeps requests sweeps, in a transaction or outside one.
@@ -101,8 +95,7 @@ func RequestSweeps(ctx context.Context, db sqlx.ExecerContext, sweeps []Sweep) e
 		for _, s := range part {
 			args = append(args, string(s.Kind), []byte(s.Name), s.HoldMillis, s.FirstLow, s.FirstHigh)
 		}
-		query := requestSweepSQL + strings.Repeat("(?,?,?,?,?),", len(part)-1) + "(?,?,?,?,?)"
-		if _, err := db.ExecContext(ctx, query, args...); err != nil {
+		if _, err := db.ExecContext(ctx, requestSweepSQL+tuples("(?,?,?,?,?)", len(part)), args...); err != nil {
 			return err
 		}
 	}
@@ -139,27 +132,25 @@ func (t *Sweeps) SweepsOf(ctx context.Context, kind SweepKind, after uint64, lim
 }
 
 func (t *Sweeps) sweeps(ctx context.Context, bytes int, query string, args ...any) (out []Sweep, err error) {
+	defer func() { err = session.Wrap(err, "list sweeps") }()
 	ctx, cancel := context.WithTimeout(ctx, t.db.Config.StatementTimeout)
 	defer cancel()
 	rows, err := t.db.Side.QueryxContext(ctx, query, args...)
 	if err != nil {
-		return nil, fmt.Errorf("list sweeps: %w", err)
+		return nil, err
 	}
 	defer func() { _ = rows.Close() }() // rows.Err reports what went wrong
 	for rows.Next() {
 		var next Sweep
 		if err := rows.StructScan(&next); err != nil {
-			return nil, fmt.Errorf("list sweeps: %w", err)
+			return nil, err
 		}
 		if bytes -= len(next.Name); bytes < 0 && len(out) > 0 {
 			return out, nil
 		}
 		out = append(out, next)
 	}
-	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("list sweeps: %w", err)
-	}
-	return out, nil
+	return out, rows.Err()
 }
 
 // maxSweepCount is the limit of CountSweeps, so counting takes a fraction of a second.
@@ -170,12 +161,8 @@ const countSweepsSQL = "SELECT COUNT(*) FROM (SELECT 1 FROM cache_outbox_sweeps 
 
 // CountSweeps counts the requests of a kind that are not postponed, up to a million.
 func (t *Sweeps) CountSweeps(ctx context.Context, kind SweepKind) (n int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, t.db.Config.StatementTimeout)
-	defer cancel()
-	if err := t.db.Side.GetContext(ctx, &n, countSweepsSQL, string(kind), maxSweepCount); err != nil {
-		return 0, fmt.Errorf("count sweeps: %w", err)
-	}
-	return n, nil
+	err = t.db.ReadRow(ctx, &n, countSweepsSQL, string(kind), maxSweepCount)
+	return n, session.Wrap(err, "count sweeps")
 }
 
 // Contract: as RemoveSQL, for cache_outbox_sweeps. Repeating it is harmless.
@@ -200,10 +187,8 @@ WHERE requested_at > UTC_TIMESTAMP(6) OR attempts > 0 AND not_before > UTC_TIMES
 func (t *Sweeps) Advance(ctx context.Context) (n int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, t.db.Config.StatementTimeout)
 	defer cancel()
-	if n, err = session.Affected(t.db.Side.ExecContext(ctx, advanceSweepsSQL)); err != nil {
-		return 0, fmt.Errorf("advance sweeps: %w", err)
-	}
-	return n, nil
+	n, err = session.Affected(t.db.Side.ExecContext(ctx, advanceSweepsSQL))
+	return n, session.Wrap(err, "advance sweeps")
 }
 
 // Swept is the result of requests that were carried out.
@@ -262,10 +247,6 @@ func (t *Sweeps) noteSwept(ctx context.Context, finished, settling []Sweep, swep
 	for _, w := range slices.Concat(finished, settling) {
 		entries = append(entries, w.entry())
 	}
-	body, err := EncodeEntries(entries)
-	if err != nil {
-		return err
-	}
 	tx, err := t.db.Side.BeginTx(ctx, nil)
 	if err != nil {
 		return err
@@ -281,7 +262,7 @@ func (t *Sweeps) noteSwept(ctx context.Context, finished, settling []Sweep, swep
 			return err
 		}
 	}
-	if _, err := tx.ExecContext(ctx, RecordSQL, t.journal.Record(0, swept.MapVersion, swept.Position, 0, nil, body, nil)...); err != nil {
+	if err := t.journal.noteBatch(ctx, tx, swept.MapVersion, swept.Position, entries); err != nil {
 		return err
 	}
 	return t.db.Commit(tx)
@@ -289,14 +270,7 @@ func (t *Sweeps) noteSwept(ctx context.Context, finished, settling []Sweep, swep
 
 // sweepIDs returns the list parameter of the statements above.
 func sweepIDs(sweeps []Sweep) string {
-	list := []byte{'['}
-	for i, w := range sweeps {
-		if i > 0 {
-			list = append(list, ',')
-		}
-		list = strconv.AppendUint(list, w.ID, 10)
-	}
-	return string(append(list, ']'))
+	return jsonText(session.AppendIDs(nil, sweeps, func(w Sweep) uint64 { return w.ID }))
 }
 
 func (w *Sweep) entry() JournalEntry {
@@ -312,30 +286,20 @@ const postponeSweepsSQL = `UPDATE JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGN
 STRAIGHT_JOIN cache_outbox_sweeps AS o FORCE INDEX (PRIMARY) ON o.id = j.id
 SET o.not_before = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, o.attempts = o.attempts + 1, o.error = j.error`
 
-// A SweepRefusal is the reason why a request is postponed.
+// A SweepRefusal is the reason why a request is postponed. It is one element of the list parameter
+// of postponeSweepsSQL.
 type SweepRefusal struct {
-	ID    uint64
-	Error string // shown to operators
-}
-
-// A postponed is one element of the list parameter of postponeSweepsSQL.
-type postponed struct {
 	ID    uint64 `json:"id"`
-	Error string `json:"error,omitempty"`
+	Error string `json:"error,omitempty"` // shown to operators
 }
 
 // PostponeSweeps delays requests.
 func (t *Sweeps) PostponeSweeps(ctx context.Context, refusals []SweepRefusal, after time.Duration) error {
-	for part := range slices.Chunk(refusals, session.Chunk) {
-		list := make([]postponed, len(part))
-		for i, r := range part {
-			list[i] = postponed{r.ID, session.ErrorText(r.Error)}
+	for part := range slices.Chunk(slices.Clone(refusals), session.Chunk) {
+		for i := range part {
+			part[i].Error = session.ErrorText(part[i].Error)
 		}
-		text, err := json.Marshal(list)
-		if err == nil {
-			err = t.db.Exec(ctx, postponeSweepsSQL, string(text), after.Microseconds())
-		}
-		if err != nil {
+		if err := t.db.Exec(ctx, postponeSweepsSQL, jsonText(part), after.Microseconds()); err != nil {
 			return fmt.Errorf("postpone %d sweeps: %w", len(part), err)
 		}
 	}
@@ -365,27 +329,18 @@ WHERE name = 'failed' AND noted_at > UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND`
 // NoteSweepFailure records why sweeps fail as a whole, for Status. Call it again at each failed
 // attempt.
 func (t *Sweeps) NoteSweepFailure(ctx context.Context, why error) error {
-	if err := t.db.Exec(ctx, noteFailureSQL, t.db.Config.Worker, session.ErrorText(why.Error())); err != nil {
-		return fmt.Errorf("record the failure of sweeps: %w", err)
-	}
-	return nil
+	err := t.db.Exec(ctx, noteFailureSQL, t.db.Config.Worker, session.ErrorText(why.Error()))
+	return session.Wrap(err, "record the failure of sweeps")
 }
 
 // SweepsWork deletes the recorded failure.
 func (t *Sweeps) SweepsWork(ctx context.Context) error {
-	if err := t.db.Exec(ctx, overFailureSQL); err != nil {
-		return fmt.Errorf("delete the recorded failure of sweeps: %w", err)
-	}
-	return nil
+	return session.Wrap(t.db.Exec(ctx, overFailureSQL), "delete the recorded failure of sweeps")
 }
 
 // SweepFailure returns the recorded failure, or nil if sweeps work.
 func (t *Sweeps) SweepFailure(ctx context.Context) (*SweepFailure, error) {
-	var found []SweepFailure
-	if err := t.db.Side.SelectContext(ctx, &found, failureSQL, silentFailure.Microseconds()); err != nil || len(found) == 0 {
-		return nil, err
-	}
-	return &found[0], nil
+	return session.FindRow[SweepFailure](ctx, t.db, failureSQL, silentFailure.Microseconds())
 }
 
 // A SweepLock allows one process at a time to sweep. It is the lock on a row of
@@ -393,62 +348,69 @@ func (t *Sweeps) SweepFailure(ctx context.Context) (*SweepFailure, error) {
 // soon as the holder's connection is gone, and after ten seconds if the holder is frozen: see
 // Check. The transaction has no snapshot (READ COMMITTED), so it does not block purging. Not safe
 // for concurrent use.
-type SweepLock struct{ tx *sql.Tx }
+type SweepLock struct{ tx *sqlx.Tx }
 
 // Contract for all: an exclusive lock on one row by primary key that is never written, or none.
 // None of them waits for a lock, except makeSweepLockSQL, which runs only if the row is missing.
 const (
 	takeSweepLockSQL  = "SELECT worker FROM cache_outbox_sweeper WHERE name = 'lead' FOR UPDATE SKIP LOCKED"
-	haveSweepLockSQL  = "SELECT worker FROM cache_outbox_sweeper WHERE name = 'lead'"
+	haveSweepLockSQL  = "SELECT COUNT(*) FROM cache_outbox_sweeper WHERE name = 'lead'"
 	makeSweepLockSQL  = "INSERT IGNORE INTO cache_outbox_sweeper (name, worker) VALUES ('lead', '')"
 	checkSweepLockSQL = "DO 0"
 )
 
 // TrySweepLock acquires the sweep lock, or returns nil if another process holds it.
 func (t *Sweeps) TrySweepLock(ctx context.Context) (*SweepLock, error) {
-	lock, err := t.trySweepLock(ctx)
-	if lock == nil && err == nil {
-		// Either another process holds the lock, or its row does not exist yet.
-		row := ""
-		if err = t.db.Side.GetContext(ctx, &row, haveSweepLockSQL); errors.Is(err, sql.ErrNoRows) {
-			if err = t.db.Exec(ctx, makeSweepLockSQL); err == nil {
-				lock, err = t.trySweepLock(ctx)
-			}
-		}
+	// The transaction outlives ctx: a sweep lock ends with Release or with the connection.
+	tx, err := lockTurn(ctx, context.WithoutCancel(ctx), t.db, takeSweepLockSQL, haveSweepLockSQL, makeSweepLockSQL)
+	if tx == nil || err != nil {
+		return nil, session.Wrap(err, "take the sweep lock")
 	}
-	if err != nil {
-		return nil, fmt.Errorf("take the sweep lock: %w", err)
-	}
-	return lock, nil
+	return &SweepLock{tx}, nil
 }
 
-func (t *Sweeps) trySweepLock(ctx context.Context) (*SweepLock, error) {
-	limited, cancel := context.WithTimeout(ctx, t.db.Config.StatementTimeout)
+// lockTurn begins a transaction that has locked the row of one statement, or returns nil if another
+// process has it locked. The other statements count the row and insert it if it is missing. The
+// transaction is rolled back when life ends.
+func lockTurn(ctx, life context.Context, db *session.Sessions, takeSQL, haveSQL, makeSQL string) (*sqlx.Tx, error) {
+	tx, err := tryTurn(ctx, life, db, takeSQL)
+	if tx != nil || err != nil {
+		return tx, err
+	}
+	// Either another process has the row locked, or it does not exist yet.
+	have := 0
+	if err := db.ReadRow(ctx, &have, haveSQL); have > 0 || err != nil {
+		return nil, err
+	}
+	if err := db.Exec(ctx, makeSQL); err != nil {
+		return nil, err
+	}
+	return tryTurn(ctx, life, db, takeSQL)
+}
+
+func tryTurn(ctx, life context.Context, db *session.Sessions, takeSQL string) (*sqlx.Tx, error) {
+	limited, cancel := context.WithTimeout(ctx, db.Config.StatementTimeout)
 	defer cancel()
-	// The transaction outlives both contexts: a sweep lock ends with Release or with the
-	// connection.
-	tx, err := t.db.Side.DB.BeginTx(context.WithoutCancel(ctx), nil)
+	tx, err := db.Side.BeginTxx(life, nil)
 	if err != nil {
 		return nil, err
 	}
-	row := ""
-	if err := tx.QueryRowContext(limited, takeSweepLockSQL).Scan(&row); err != nil {
+	var row string
+	if err := tx.QueryRowContext(limited, takeSQL).Scan(&row); err != nil {
 		_ = tx.Rollback() // err has the cause; the server rolls back in any case
 		if errors.Is(err, sql.ErrNoRows) {
 			return nil, nil
 		}
 		return nil, err
 	}
-	return &SweepLock{tx}, nil
+	return tx, nil
 }
 
 // Check returns an error if the lock is lost, which happens if its connection is lost. Call it at
 // least every 5 s; otherwise the server assumes that the holder is frozen.
 func (l *SweepLock) Check(ctx context.Context) error {
-	if _, err := l.tx.ExecContext(ctx, checkSweepLockSQL); err != nil {
-		return fmt.Errorf("lost the sweep lock: %w", err)
-	}
-	return nil
+	_, err := l.tx.ExecContext(ctx, checkSweepLockSQL)
+	return session.Wrap(err, "lost the sweep lock")
 }
 
 // Release releases the lock. If the server does not respond, closing the connection frees the lock.
@@ -514,29 +476,21 @@ FROM cache_outbox_sweeper WHERE name = ?`
 // NoteProgress records how far sweeps of a kind are, for Status. Only the holder of the sweep lock
 // may call it.
 func (t *Sweeps) NoteProgress(ctx context.Context, p SweepProgress) error {
-	if err := t.db.Exec(ctx, noteProgressSQL, p.Kind.row(), t.db.Config.Worker, p.ForMicros, p.Patterns, p.Scanned, p.Total, p.Unlinked, p.Unsure); err != nil {
-		return fmt.Errorf("record the progress of a sweep: %w", err)
-	}
-	return nil
+	err := t.db.Exec(ctx, noteProgressSQL, p.Kind.row(), t.db.Config.Worker, p.ForMicros, p.Patterns, p.Scanned, p.Total, p.Unlinked, p.Unsure)
+	return session.Wrap(err, "record the progress of a sweep")
 }
 
 // EndProgress records that no sweeps of a kind are running.
 func (t *Sweeps) EndProgress(ctx context.Context, kind SweepKind) error {
-	if err := t.db.Exec(ctx, endProgressSQL, kind.row()); err != nil {
-		return fmt.Errorf("record the end of a sweep: %w", err)
-	}
-	return nil
+	return session.Wrap(t.db.Exec(ctx, endProgressSQL, kind.row()), "record the end of a sweep")
 }
 
 // Progress returns the recorded progress, or nil if no sweeps of the kind are running.
 func (t *Sweeps) Progress(ctx context.Context, kind SweepKind) (*SweepProgress, error) {
-	p := SweepProgress{Kind: kind}
-	err := t.db.Side.GetContext(ctx, &p, progressSQL, kind.row())
-	if errors.Is(err, sql.ErrNoRows) || err == nil && time.Duration(p.SilentMicros)*time.Microsecond > silentProgress {
-		return nil, nil
-	}
-	if err != nil {
+	p, err := session.FindRow[SweepProgress](ctx, t.db, progressSQL, kind.row())
+	if p == nil || time.Duration(p.SilentMicros)*time.Microsecond > silentProgress {
 		return nil, err
 	}
-	return &p, nil
+	p.Kind = kind
+	return p, nil
 }

@@ -121,14 +121,10 @@ func NewWorkers(db *session.Sessions) *Workers { return &Workers{db} }
 func (w *Workers) NoteWorker(ctx context.Context, n WorkerNote) error {
 	ctx, cancel := context.WithTimeout(ctx, w.db.Config.StatementTimeout)
 	defer cancel()
-	channels, _ := json.Marshal(n.Channels) // texts: it cannot fail
 	err := w.db.Note(ctx, noteWorkerSQL, n.ID, w.db.Config.Worker, n.State, session.ErrorText(n.Error), n.For.Microseconds(), microseconds(n.Drained),
 		n.MapVersion, session.ErrorText(n.MapError), session.ErrorText(n.MapWarning), n.Channel, n.Format,
-		n.Stalled, session.ErrorText(n.StallError), microseconds(n.Heavy), n.Lease.Milliseconds(), n.Announced.Microseconds(), string(channels))
-	if err != nil {
-		return fmt.Errorf("record the worker's status: %w", err)
-	}
-	return nil
+		n.Stalled, session.ErrorText(n.StallError), microseconds(n.Heavy), n.Lease.Milliseconds(), n.Announced.Microseconds(), jsonText(n.Channels))
+	return session.Wrap(err, "record the worker's status")
 }
 
 // microseconds returns an age as a parameter: NULL for nil, which makes the time NULL.
@@ -136,8 +132,7 @@ func microseconds(age *time.Duration) *int64 {
 	if age == nil {
 		return nil
 	}
-	n := age.Microseconds()
-	return &n
+	return new(age.Microseconds())
 }
 
 // Contract: reads the table, which has a row for each process of the last day; exclusive locks on
@@ -149,10 +144,7 @@ AND (SELECT * FROM (SELECT MIN(announced_at) FROM cache_outbox_workers WHERE see
 // ForgetWorkers deletes the status records that are older than a day, once a later worker has
 // announced its lease for longer than any lease lasts: until then LongestLease needs them.
 func (w *Workers) ForgetWorkers(ctx context.Context) error {
-	if err := w.db.Exec(ctx, forgetWorkersSQL); err != nil {
-		return fmt.Errorf("delete old worker records: %w", err)
-	}
-	return nil
+	return session.Wrap(w.db.Exec(ctx, forgetWorkersSQL), "delete old worker records")
 }
 
 // Contract: no lock (a consistent read); reads the table, and again for each record of a longer
@@ -176,10 +168,8 @@ const unknownLease = 10 * time.Second
 // LongestLease returns the longest lease that a reader may hold, according to the records of
 // workers, or least if that is longer. If MySQL refuses to read them, it assumes unknownLease.
 func (w *Workers) LongestLease(ctx context.Context, least time.Duration) (time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, w.db.Config.StatementTimeout)
-	defer cancel()
 	longest := unknownLease.Milliseconds()
-	err := w.db.Side.GetContext(ctx, &longest, longestLeaseSQL, longest, least.Milliseconds(), recordGrace.Microseconds())
+	err := w.db.ReadRow(ctx, &longest, longestLeaseSQL, longest, least.Milliseconds(), recordGrace.Microseconds())
 	if err != nil && !session.IsRefusal(err) {
 		return 0, fmt.Errorf("read the longest lease: %w", err)
 	}
@@ -228,8 +218,7 @@ func age(n *int64) *time.Duration {
 	if n == nil {
 		return nil
 	}
-	ago := micros(*n)
-	return &ago
+	return new(micros(*n))
 }
 
 // Workers lists the workers of the last day, the most recent record first, at most a thousand.
@@ -237,8 +226,5 @@ func (w *Workers) Workers(ctx context.Context) ([]WorkerNote, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.db.Config.StatementTimeout)
 	defer cancel()
 	list, err := w.workers(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("list workers: %w", err)
-	}
-	return list, nil
+	return list, session.Wrap(err, "list workers")
 }
