@@ -40,6 +40,7 @@ type backend struct {
 	clock   clock
 	sizes   sizes
 	alive   *aliveCheck
+	reads   *readQueues
 	probe   string // what the write probe unlinks
 	hooks   Hooks
 	logger  *slog.Logger
@@ -203,6 +204,20 @@ func send[R any](ctx context.Context, b *backend, verb string, f func(context.Co
 		counts = context.Canceled
 	}
 	return r, err
+}
+
+// countFailures counts a failure of a command for n more callers of it.
+func (b *backend) countFailures(n int, err error) {
+	if classify(err) == nil || errors.As(err, new(unsent)) {
+		return
+	}
+	for range n {
+		done, refused := b.breaker.Allow()
+		if refused != nil {
+			return
+		}
+		done(err)
+	}
 }
 
 // errEnded is the fault of a command that did not end.

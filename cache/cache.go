@@ -54,6 +54,7 @@ func New(config Config) (*Cache, error) {
 	c.redis = newBackend(config)
 	c.redis.alive = newAliveCheck(config, &c.redis.clock, &c.run, &c.counts)
 	c.redis.stalled = &c.counts.stalled
+	c.redis.reads = newReadQueues(config.Redis, c.run.launch)
 	if c.redis.clock.keeper == nil { // not in an application's test
 		c.redis.stalls.launch, c.redis.stalls.life, c.redis.stalls.keep = c.run.launch, c.run.life, config.Timeout
 	}
@@ -61,6 +62,7 @@ func New(config Config) (*Cache, error) {
 	c.versions = tagVersions{c.redis}
 	if config.Memory.Size > 0 {
 		c.memory = newMemory(config)
+		c.memory.room.reads = &c.reads
 	}
 	if c.memory != nil && config.Memory.Report {
 		c.reports = newReporter(config, c.redis, &c.reads)

@@ -89,7 +89,8 @@ type Config struct {
 	// Timeout bounds each command or pipeline of Redis, with all its retries: 10 ms to 5 s. A value
 	// that is too large to come within it counts as a command that failed each time that it is
 	// read: see Failures. It begins when fewer commands than PoolSize of Redis are in flight: until
-	// then, a command waits for up to 20 times as long. In a Cluster nothing waits. Zero: 100 ms.
+	// then, a command waits for up to 20 times as long. In a Cluster nothing waits. A read that shares
+	// a pipeline with others also waits for one that is under way. Zero: 100 ms.
 	Timeout time.Duration
 
 	// Failures is how many commands in a row must fail before none is sent for Pause. Zero: 5.
@@ -320,7 +321,8 @@ type Hooks struct {
 	// function that it returns, if any, is called with the error of the load.
 	Load func(ctx context.Context, key string) (context.Context, func(error))
 	// Redis is called before a command or a pipeline is sent, with its purpose: read, slide, lease,
-	// fill, release, stamps, expire, unlink, report or popular.
+	// fill, release, stamps, expire, unlink, report or popular. Reads of several callers can share a
+	// pipeline, which has the values of the context of one of them.
 	Redis func(ctx context.Context, verb string) (context.Context, func(error))
 	// Evict is called with the keys and patterns of a message.
 	Evict func(keys, patterns []string)

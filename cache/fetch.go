@@ -102,7 +102,7 @@ func inMemory[T any](c *Cache, key string, p *Policy, eager float64) (result Res
 	if !ok {
 		return result, false
 	}
-	if result.FreshFor = c.memory.freshFor(held); early(result.FreshFor, eager, int64(held.cost)) {
+	if result.FreshFor = c.memory.freshFor(held); early(result.FreshFor, eager, held.note.cost()) {
 		return result, false
 	}
 	c.memory.hit()

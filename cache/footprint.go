@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// entryBytes is the size of an entry in L1 without its key, value and tags: a kept, the store's
-	// node, and its part of the store's tables.
-	entryBytes = 192
+	// entryBytes is the size of an entry in L1 without its key, value and tags: the store's node
+	// with a kept, and its part of the store's tables.
+	entryBytes = 130
 	// tagBytes is the size of a tag without its name.
 	tagBytes = 110
 	// sampled is how many elements of a slice or a map are measured. The others count alike.
@@ -30,7 +30,15 @@ const (
 // too.
 func footprint(key string, value any, tags []string) int {
 	m := measuring{left: mostMeasured}
-	return entryBytes + allocated(len(key)) + allocated(8*len(tags)) + m.boxed(reflect.ValueOf(value))
+	return entryBytes + allocated(len(key)) + taggedBytes(len(tags)) + m.boxed(reflect.ValueOf(value))
+}
+
+// taggedBytes returns the size of a tagged with so many tags.
+func taggedBytes(tags int) int {
+	if tags == 0 {
+		return 0
+	}
+	return 48 + allocated(8*tags)
 }
 
 // allocated returns how many bytes the runtime allocates for n: about its size classes.
@@ -216,6 +224,7 @@ type room struct {
 	size   int
 	share  uint64
 	logger *slog.Logger
+	reads  *readCounts   // nil: values of no entry of reads
 	full   atomic.Uint64 // values that were dropped or refused
 
 	mu      sync.Mutex // guards those below
@@ -238,10 +247,10 @@ func (r *room) weigh(footprint int) (weight uint32, fits bool) {
 }
 
 // deleted counts a value that was dropped from a full memory, unless its tag had been invalidated.
-func (r *room) deleted(e otter.DeletionEvent[string, *kept]) {
+func (r *room) deleted(e otter.DeletionEvent[string, kept]) {
 	if e.Cause == otter.CauseOverflow && !e.Value.gone() {
 		r.full.Add(1)
-		e.Value.read.evict()
+		r.reads.numbered(e.Value.note.read()).evict()
 	}
 }
 

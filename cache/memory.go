@@ -65,34 +65,34 @@ func newMemory(config Config) *memory {
 		m.ttl = min(m.ttl, s)
 	}
 	m.gate.current.Store(1)
-	m.values.store = otter.Must(&otter.Options[string, *kept]{
-		MaximumWeight: m.room.weight(), Weigher: func(_ string, k *kept) uint32 { return k.weight }, OnAtomicDeletion: m.room.deleted, Clock: m.clock,
-		ExpiryCalculator: otter.ExpiryWritingFunc(func(e otter.Entry[string, *kept]) time.Duration { return e.Value.life }),
+	m.values.store = otter.Must(&otter.Options[string, kept]{
+		MaximumWeight: m.room.weight(), Weigher: func(string, kept) uint32 { return m.values.weight }, OnAtomicDeletion: m.room.deleted, Clock: m.clock,
+		ExpiryCalculator: otter.ExpiryWritingFunc(func(e otter.Entry[string, kept]) time.Duration {
+			return min(time.Duration(e.Value.fresh-e.SnapshotAtNano), m.ttl)
+		}),
 	})
 	return m
 }
 
 // get returns the value of a key if it has the tags. A caller that returns it counts it with hit.
-func (m *memory) get(key string, tags []string) (*kept, bool) {
+func (m *memory) get(key string, tags []string) (k kept, ok bool) {
 	if m == nil {
-		return nil, false
+		return kept{}, false
 	}
 	open := m.gate.open.Load()
 	if open == 0 {
-		return nil, false
+		return kept{}, false
 	}
-	k, ok := m.values.store.GetIfPresent(key)
-	if !ok {
-		return nil, false
+	k, ok = m.values.store.GetIfPresent(key)
+	if !ok || !k.note.of(open) {
+		return kept{}, false
 	}
-	if k.generation != open || k.gone() || !k.bears(tags) {
-		return nil, false
-	}
-	return k, true
+	k.value, ok = k.with(tags)
+	return k, ok
 }
 
 // freshFor returns how long a value that get has returned stays fresh.
-func (m *memory) freshFor(k *kept) time.Duration {
+func (m *memory) freshFor(k kept) time.Duration {
 	return max(time.Duration(k.fresh-m.clock.NowNano()), 0)
 }
 
@@ -126,7 +126,8 @@ func (m *memory) put(key string, value any, tags []string, since mark, life time
 	weight, fits := m.room.weigh(bytes + m.values.tags.newBytes(tags))
 	open := since.open != 0 && since.open == m.gate.open.Load()
 	overrun := open && m.values.log.overrun(since)
-	kept := open && !overrun && fits && m.values.insert(key, &kept{value: value, generation: since.open, life: life, fresh: fresh, weight: weight, cost: uint32(min(cost, math.MaxUint32)), read: read}, tags, since)
+	m.values.weight = weight
+	kept := open && !overrun && fits && m.values.insert(key, kept{value, fresh, noteOf(since.open, cost, read.index())}, tags, since)
 	m.mu.Unlock()
 	switch {
 	case overrun:
@@ -396,40 +397,69 @@ func (t *tagTable) drop(tag string) {
 // that.
 type values struct {
 	prefix string
-	store  *otter.Cache[string, *kept] // by key without the prefix
+	store  *otter.Cache[string, kept] // by key without the prefix
 	log    evictionLog
 	tags   tagTable
+	weight uint32 // of the value that is being inserted: see room
 }
 
-// A kept is a value in L1. The cells of its tags show whether a tag was invalidated.
+// A kept is a value in L1. The store has it inline in its node. It has three fields and 32 bytes,
+// because the compiler keeps no larger struct in registers, and a hit copies it several times.
 type kept struct {
-	value      any
-	generation uint64
-	life       time.Duration
-	fresh      int64 // until when, by the clock of the memory; life may end before
-	tags       []*tagCell
-	weight     uint32     // see room
-	cost       uint32     // of the load, in milliseconds
-	read       *readCount // of the entry of reads, or nil
+	value any   // a *tagged for a value with tags
+	fresh int64 // until when, by the clock of the memory; it may be removed before
+	note  note
 }
 
-func (k *kept) gone() bool {
-	for _, tag := range k.tags {
-		if tag.gone.Load() {
+// A note has what else is known of a value: the low 16 bits of its generation, the cost of its load
+// in milliseconds, in 32 bits, and the number of its readCount. A new generation removes all values,
+// so these bits distinguish those that a reader meets meanwhile.
+type note uint64
+
+func noteOf(generation uint64, cost int64, read uint16) note {
+	return note(uint16(generation)) | note(read)<<16 | note(min(cost, math.MaxUint32))<<32
+}
+
+func (n note) of(generation uint64) bool { return uint16(n) == uint16(generation) }
+func (n note) read() uint16              { return uint16(n >> 16) }
+func (n note) cost() int64               { return int64(n >> 32) }
+
+// A tagged is a value with tags, whose cells show whether one was invalidated.
+type tagged struct {
+	value any
+	cells []*tagCell
+}
+
+// with returns the value if it was stored with all tags, and none of its tags was invalidated.
+func (k kept) with(tags []string) (value any, ok bool) {
+	t, ok := k.value.(*tagged)
+	if !ok {
+		return k.value, len(tags) == 0
+	}
+	if t.gone() {
+		return nil, false
+	}
+	for _, tag := range tags {
+		if !slices.ContainsFunc(t.cells, func(cell *tagCell) bool { return cell.name == tag }) {
+			return nil, false
+		}
+	}
+	return t.value, true
+}
+
+func (t *tagged) gone() bool {
+	for _, cell := range t.cells {
+		if cell.gone.Load() {
 			return true
 		}
 	}
 	return false
 }
 
-// bears reports whether the value was stored with all tags.
-func (k *kept) bears(tags []string) bool {
-	for _, tag := range tags {
-		if !slices.ContainsFunc(k.tags, func(cell *tagCell) bool { return cell.name == tag }) {
-			return false
-		}
-	}
-	return true
+// gone reports whether a tag of the value was invalidated.
+func (k kept) gone() bool {
+	t, ok := k.value.(*tagged)
+	return ok && t.gone()
 }
 
 // nameable reports whether messages, which are JSON in UTF-8, can name a key and its tags.
@@ -440,25 +470,19 @@ func (v *values) nameable(key string, tags []string) bool {
 
 // insert adds a value, unless an eviction since the mark means it. The log must reach back to the
 // mark.
-func (v *values) insert(key string, k *kept, tags []string, since mark) bool {
+func (v *values) insert(key string, k kept, tags []string, since mark) bool {
 	if v.log.meant(since.at, v.prefix+key, tags) {
 		return false
 	}
-	k.tags = v.cells(tags)
+	if len(tags) > 0 {
+		t := &tagged{k.value, make([]*tagCell, len(tags))}
+		for i, tag := range tags {
+			t.cells[i] = v.tags.cell(tag)
+		}
+		k.value = t
+	}
 	v.store.Set(key, k)
 	return true
-}
-
-// cells returns the cells of tags, nil for none.
-func (v *values) cells(tags []string) []*tagCell {
-	if len(tags) == 0 {
-		return nil
-	}
-	cells := make([]*tagCell, len(tags))
-	for i, tag := range tags {
-		cells[i] = v.tags.cell(tag)
-	}
-	return cells
 }
 
 // reaches reports whether a pattern may match the key or a tag version of a value.

@@ -51,35 +51,41 @@ func (r reading) past() reading {
 	return r
 }
 
-// raw is the result of one round trip.
+// raw is the answer of one round trip for one key.
 type raw struct {
 	text []byte
 	list bool          // the key holds no text
 	life time.Duration // of a bare value in memory: see request.asksLife
+	err  error         // why Redis refuses to read the key, or a fault
 }
 
 // readValue reads the value of a key from Redis, checks it, and extends it if it slides. The error
 // means that Redis is unavailable, or comes from the caller's context.
 func (r *request) readValue(ctx context.Context) (reading, error) {
-	var raw raw
-	var stamps map[string]string
-	if len(r.p.o.Tags) == 0 && !r.asksLife() && r.c.redis.alone() {
-		text, err := send(ctx, r.c.redis, "read", func(ctx context.Context) ([]byte, error) { return r.c.redis.client.Get(ctx, r.name).Bytes() })
-		if raw, err = rawOf(text, err); err != nil {
-			return reading{}, err
-		}
-	} else {
-		raws, read, err := requests{r}.getValues(ctx)
-		if err != nil {
-			return reading{}, err
-		}
-		raw, stamps = raws[0], read
+	got, stamps, err := r.c.redis.reads.read(ctx, r)
+	if err != nil {
+		return reading{}, err
 	}
-	found, err := r.judgeRaw(ctx, raw, stamps)
+	found, err := r.judgeRaw(ctx, got, stamps)
 	if err != nil || !r.slides(&found) {
 		return found, err
 	}
 	return r.slide(ctx, found)
+}
+
+// readAlone sends the request in a round trip of its own, and reads the versions of the tags of its
+// policy.
+func (r *request) readAlone(ctx context.Context) (raw, map[string]string, error) {
+	if len(r.p.o.Tags) == 0 && !r.asksLife() && r.c.redis.alone() {
+		text, err := send(ctx, r.c.redis, "read", func(ctx context.Context) ([]byte, error) { return r.c.redis.client.Get(ctx, r.name).Bytes() })
+		got := rawOf(text, err)
+		return got, nil, got.err
+	}
+	raws, stamps, err := requests{r}.getValues(ctx)
+	if err != nil {
+		return raw{}, nil, err
+	}
+	return raws[0], stamps, nil
 }
 
 // asksLife reports whether a read asks for how long a value has to live too. A bare value does not
@@ -122,33 +128,38 @@ func (r *request) slide(ctx context.Context, found reading) (reading, error) {
 	return readings[0], err
 }
 
-// rawsOf returns the answers to a pipeline's commands that read.
+// rawsOf returns the answers to a pipeline's commands that read. The error is the first fault, or
+// the first refusal.
 func rawsOf(cmds []redis.Cmder) (raws []raw, err error) {
 	raws = make([]raw, len(cmds))
 	for i, cmd := range cmds {
-		if raws[i], err = rawOf(cmd.(*redis.StringCmd).Bytes()); err != nil {
-			return nil, err
+		raws[i] = rawOf(cmd.(*redis.StringCmd).Bytes())
+		if err == nil || classify(err) == nil {
+			err = cmp.Or(classify(raws[i].err), err, raws[i].err)
 		}
 	}
-	return raws, nil
+	return raws, err
 }
 
-// rawOf tells a value from none, from a key that holds something else, and from a fault.
-func rawOf(text []byte, err error) (raw, error) {
+// rawOf tells a value from none, from a key that holds something else, and from an error.
+func rawOf(text []byte, err error) raw {
 	switch {
 	case err == nil:
-		return raw{text: text}, nil
+		return raw{text: text}
 	case errors.Is(err, redis.Nil):
-		return raw{}, nil
+		return raw{}
 	case redis.HasErrorPrefix(err, "WRONGTYPE"):
-		return raw{list: true}, nil
+		return raw{list: true}
 	}
-	return raw{}, err
+	return raw{err: err}
 }
 
 // judgeRaw calls judge for a value that was read from Redis.
 func (r *request) judgeRaw(ctx context.Context, got raw, stamps map[string]string) (reading, error) {
-	if got.list {
+	switch {
+	case got.err != nil:
+		return reading{}, got.err
+	case got.list:
 		return reading{state: foreign}, nil
 	}
 	found, err := r.judge(ctx, got.text, stamps)
@@ -342,13 +353,29 @@ func failedBefore(ctx context.Context) bool {
 	return call != nil && call.Swap(true)
 }
 
-// requests are at least one request of the same Cache, with the same policy.
+// requests are at least one request of the same Cache.
 type requests []*request
 
+// tags returns the tags of the policies, each once.
+func (rs requests) tags() (tags []string) {
+	tags = rs[0].p.o.Tags
+	for i, r := range rs[1:] {
+		if r.p == rs[i].p || len(r.p.o.Tags) == 0 {
+			continue
+		}
+		tags = append(slices.Clip(tags), r.p.o.Tags...)
+	}
+	if len(tags) > len(rs[0].p.o.Tags) {
+		tags = slices.Compact(slices.Sorted(slices.Values(tags)))
+	}
+	return tags
+}
+
 // getValues sends one GET for each request, and reads the versions of the tags of their policies.
+// The error is a fault; a key that Redis refuses to read has its error in raw.
 func (rs requests) getValues(ctx context.Context) ([]raw, map[string]string, error) {
 	b := rs[0].c.redis
-	tags, lives := rs[0].p.o.Tags, rs[0].asksLife()
+	tags, lives := rs.tags(), slices.ContainsFunc(rs, (*request).asksLife)
 	type answer struct {
 		raws   []raw
 		stamps map[string]string
@@ -381,20 +408,25 @@ func (rs requests) getValues(ctx context.Context) ([]raw, map[string]string, err
 		if err != nil {
 			return a, err
 		}
-		if a.raws, err = rawsOf(cmds[:len(rs)]); err != nil {
-			return a, err
+		var refusal error
+		if a.raws, refusal = rawsOf(cmds[:len(rs)]); classify(refusal) != nil {
+			return a, refusal
 		}
 		for i, cmd := range left {
 			a.raws[i].life = rs[i].lifeOf(cmd.(*redis.DurationCmd), sent)
 		}
-		cmds = cmds[len(rs):]
-		a.stamps, err = stampsRead(tags, cmds)
-		return a, err
+		if a.stamps, err = stampsRead(tags, cmds[len(rs):]); err != nil {
+			return a, err
+		}
+		return a, refusal
 	})
-	if err != nil && got.some {
+	switch {
+	case classify(err) == nil:
+		return got.raws, got.stamps, nil
+	case got.some:
 		err = partial{err}
 	}
-	return got.raws, got.stamps, err
+	return nil, nil, err
 }
 
 // A partial is the fault of a pipeline that took too long after it had brought values. They are not

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -249,6 +250,9 @@ type readCounts struct {
 	all    sync.Map // *ReadEntry to *readCount
 	told   complaints
 	others otherKeys
+
+	mu      sync.Mutex
+	numbers []*readCount // by their number, from 1
 }
 
 // readBounds are the upper bounds of the buckets of latencies, in seconds.
@@ -256,6 +260,7 @@ var readBounds = [...]float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25,
 
 // A readCount counts the calls for one entry.
 type readCount struct {
+	number                                          uint16 // for values in L1; 0: too many
 	l1, l2, misses, stale, errors, evicted, refused atomic.Uint64
 	// buckets counts the calls that L1 did not answer, by latency. The last one has no bound.
 	buckets [len(readBounds) + 1]atomic.Uint64
@@ -271,8 +276,36 @@ func (r *readCounts) of(p *Policy) *readCount {
 		return n.(*readCount)
 	}
 	r.others.on.Store(true)
-	n, _ := r.all.LoadOrStore(p.read, &readCount{})
-	return n.(*readCount)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n, ok := r.all.Load(p.read); ok {
+		return n.(*readCount)
+	}
+	n := &readCount{}
+	if len(r.numbers) < math.MaxUint16 {
+		r.numbers = append(r.numbers, n)
+		n.number = uint16(len(r.numbers))
+	}
+	r.all.Store(p.read, n)
+	return n
+}
+
+// numbered returns the count with a number, and nil for 0.
+func (r *readCounts) numbered(number uint16) *readCount {
+	if r == nil || number == 0 {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.numbers[number-1]
+}
+
+// index returns the number of a count, and 0 for none.
+func (n *readCount) index() uint16 {
+	if n == nil {
+		return 0
+	}
+	return n.number
 }
 
 func (n *readCount) hit() {

@@ -178,7 +178,7 @@ func (c *Cache) Hottest(n int) []string {
 	current := c.memory.gate.current.Load()
 	var keys []string
 	for e := range c.memory.values.store.Hottest() {
-		if e.Value.generation != current || e.Value.gone() {
+		if !e.Value.note.of(current) || e.Value.gone() {
 			continue
 		}
 		if keys = append(keys, e.Key); len(keys) == n {

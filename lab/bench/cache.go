@@ -117,6 +117,9 @@ func readThrough(ctx context.Context, cfg Config) (r *Report, err error) {
 	}
 	err = errors.Join(err, unpin())
 	if err == nil {
+		err = crowd(ctx, cfg, server, details)
+	}
+	if err == nil {
 		err = underLoad(ctx, cfg, server, client, details)
 	}
 	if err == nil {

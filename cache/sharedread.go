@@ -1,0 +1,186 @@
+package cache
+
+import (
+	"cmp"
+	"context"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// mostFlights is how many reads or pipelines of reads a readQueue has on their way. With one, the
+// server would be idle while this process evaluates answers. With more, pipelines are shorter.
+const mostFlights = 2
+
+// sharedBytes is the size from which a value is read alone: others would wait for it.
+const sharedBytes = 32 << 10
+
+// A readQueue lets concurrent reads of one server share pipelines, and with these system calls, the
+// question where workers write, and TIME. A read that finds fewer than mostFlights on their way is
+// sent at once, by its own goroutine. Others wait until one of these has ended, and are sent
+// together. So a lone caller does not wait, and the more callers there are, the longer are the
+// pipelines. Safe for concurrent use.
+type readQueue struct {
+	launch func(func()) bool
+
+	mu      sync.Mutex
+	flights int
+	waiting []*sharedRead
+}
+
+// A sharedRead is one read that waits for its pipeline.
+type sharedRead struct {
+	ctx     context.Context
+	request *request
+	raw     raw
+	stamps  map[string]string
+	err     error
+	done    chan struct{} // closed when the result is final
+}
+
+// readQueues has the queue of each server. The zero value lets no reads share anything.
+type readQueues struct {
+	single  *readQueue
+	cluster *redis.ClusterClient
+	nodes   sync.Map // of a Cluster: the queue by the address of the master
+	launch  func(func()) bool
+}
+
+func newReadQueues(client redis.UniversalClient, launch func(func()) bool) *readQueues {
+	q := &readQueues{launch: launch}
+	switch client := client.(type) {
+	case *redis.Client:
+		q.single = &readQueue{launch: launch}
+	case *redis.ClusterClient:
+		q.cluster = client
+	}
+	return q
+}
+
+// read returns the value of a request, and the versions of at least the tags of its policy. The
+// error means that Redis is unavailable or refuses to read the key, or comes from the caller's
+// context.
+func (q *readQueues) read(ctx context.Context, r *request) (raw, map[string]string, error) {
+	if queue := q.of(ctx, r); queue != nil {
+		return queue.read(ctx, r)
+	}
+	return r.readAlone(ctx)
+}
+
+// of returns the queue of the server that has the key of a request, and nil for a request that is
+// sent alone. In a Cluster, tag versions are on other servers than the value, whose failure must
+// not reach other requests.
+func (q *readQueues) of(ctx context.Context, r *request) *readQueue {
+	switch {
+	case q.single != nil:
+		return q.single
+	case q.cluster == nil || len(r.p.o.Tags) > 0:
+		return nil
+	}
+	node, err := q.cluster.MasterForKey(ctx, r.name)
+	if err != nil {
+		return nil
+	}
+	address := node.Options().Addr
+	queue, ok := q.nodes.Load(address)
+	if !ok {
+		queue, _ = q.nodes.LoadOrStore(address, &readQueue{launch: q.launch})
+	}
+	return queue.(*readQueue)
+}
+
+// read implements readQueues.read.
+func (q *readQueue) read(ctx context.Context, r *request) (raw, map[string]string, error) {
+	q.mu.Lock()
+	if q.flights < mostFlights {
+		q.flights++
+		q.mu.Unlock()
+		defer q.ended() // even if the client panics
+		return r.readAlone(ctx)
+	}
+	s := &sharedRead{ctx: ctx, request: r, err: errEnded, done: make(chan struct{})}
+	q.waiting = append(q.waiting, s)
+	q.mu.Unlock()
+	select {
+	case <-s.done:
+	case <-ctx.Done():
+		return raw{}, nil, ctx.Err()
+	}
+	if _, ok := s.err.(partial); ok {
+		return r.readAlone(ctx) // the value of another request may have been too large
+	}
+	return s.raw, s.stamps, cmp.Or(s.err, s.raw.err)
+}
+
+// ended is called when a read or pipeline has ended. It sends those that wait.
+func (q *readQueue) ended() {
+	q.mu.Lock()
+	if len(q.waiting) == 0 {
+		q.flights--
+		q.mu.Unlock()
+		return
+	}
+	q.mu.Unlock()
+	send := func() {
+		defer q.ended() // those that have come meanwhile
+		for some := q.next(); len(some) > 0; some = q.next() {
+			some.send()
+		}
+	}
+	if !q.launch(send) { // after Close
+		send()
+	}
+}
+
+// next takes as many of the waiting reads as a pipeline has.
+func (q *readQueue) next() (some sharedReads) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n, bytes := 0, 0
+	for n < min(len(q.waiting), pipelineMost) && bytes < pipelineBytes {
+		r := q.waiting[n].request
+		size := r.c.redis.sizes.of(r.name)
+		if n > 0 && (size > sharedBytes || bytes > sharedBytes && n == 1) {
+			break
+		}
+		bytes += size
+		n++
+	}
+	some, q.waiting = q.waiting[:n:n], q.waiting[n:]
+	return some
+}
+
+// sharedReads are those of one pipeline.
+type sharedReads []*sharedRead
+
+// send sends the pipeline and completes the reads. They end with an error if the client panics or
+// ends the goroutine.
+func (some sharedReads) send() {
+	defer func() {
+		_ = recover() // the readers load, and their own commands meet the same
+		for _, s := range some {
+			close(s.done)
+		}
+	}()
+	wanted, rs := make(sharedReads, 0, len(some)), make(requests, 0, len(some))
+	for _, s := range some {
+		if s.err = s.ctx.Err(); s.err == nil {
+			s.err = errEnded
+			wanted, rs = append(wanted, s), append(rs, s.request)
+		}
+	}
+	if len(rs) == 0 {
+		return
+	}
+	// The caller of the first one may leave. A failure counts once for each caller.
+	ctx := context.WithValue(context.WithoutCancel(wanted[0].ctx), callKey{}, nil)
+	raws, stamps, err := rs.getValues(ctx)
+	for i, s := range wanted {
+		if s.err = err; err == nil {
+			s.raw, s.stamps = raws[i], stamps
+		}
+	}
+	if err != nil {
+		rs[0].c.redis.countFailures(len(rs)-1, err)
+	}
+}
