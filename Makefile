@@ -24,7 +24,7 @@ test-chart: ## Check the Helm chart; CHART=-update writes its copy of the alerts
 	@scripts/test-chart $(CHART)
 
 .PHONY: test-browser
-test-browser: ## Test the console in Chromium; UPDATE_SCREENSHOTS=1 writes the images of the documentation
+test-browser: ## Test the console in Chromium, and the protocol in Node.js; UPDATE_SCREENSHOTS=1 writes the images of the documentation
 	@UPDATE_SCREENSHOTS='$(UPDATE_SCREENSHOTS)' scripts/test-browser
 
 .PHONY: test-soak

@@ -234,6 +234,39 @@ func TestRemove(t *testing.T) {
 	f.want("the value", f.stored(), "v")
 }
 
+// A hash that no value can have is an error that names the argument, and changes nothing: a client
+// whose hash is of decoded text or in upper case would otherwise get the value that it cannot use
+// for ever.
+func TestMalformedHash(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, testenv.Redis(t).Client, "k")
+	lease := f.mustTake("a", "")
+	f.client.Set(t.Context(), f.key, "v", time.Minute)
+	wanted := map[string]string{
+		protocol.LeaseScript: "ARGV[3]", protocol.ReleaseScript: "ARGV[2]", protocol.ExpireScript: "ARGV[1]",
+	}
+	refused := func(what, script string, keys []string, args ...any) {
+		t.Helper()
+		want := "ERR " + wanted[script] + " must be the SHA-1 of the bytes of the value in 40 lower-case hex digits"
+		if got, err := f.client.Eval(t.Context(), script, keys, args...).Result(); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s: %v, %v, wanted the error %s", what, got, err, want)
+		}
+	}
+	for _, hash := range []string{strings.ToUpper(sum("v")), sum("v")[1:], sum("v") + "0", "**", " ", sum("v")[1:] + "\x00", sum("v")[1:] + "g"} {
+		refused(hash, protocol.LeaseScript, []string{f.lease, f.hold, f.key}, "b", 60_000, hash)
+		refused(hash, protocol.ReleaseScript, []string{f.lease, f.key}, lease, hash)
+		refused(hash, protocol.ExpireScript, []string{f.key}, hash, "w", 60_000)
+	}
+	refused("none", protocol.LeaseScript, []string{f.lease, f.hold, f.key}, "b", 60_000)
+	for _, hash := range []string{"", "*"} { // which only lease.lua knows
+		refused(hash, protocol.ReleaseScript, []string{f.lease, f.key}, lease, hash)
+		refused(hash, protocol.ExpireScript, []string{f.key}, hash, "w", 60_000)
+	}
+	f.want("the value", f.stored(), "v")
+	f.want("the lease is still there", f.remove(lease, "v"), true)
+	f.want("the value", f.stored(), "")
+}
+
 // A client sends a command again when the reply is late, so the first copy may arrive at any time.
 // A copy of each of the five is delivered after the UNLINK, 10 times, and never affects what is
 // stored.

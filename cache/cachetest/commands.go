@@ -5,6 +5,7 @@ import (
 	"crypto/sha1"
 	"encoding/hex"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -158,8 +159,31 @@ func (s *Store) evaluate(cmd *redis.Cmd, args []string) error {
 	if !ok || err != nil {
 		return s.unknown(cmd)
 	}
-	cmd.SetVal(script(s, args[3:3+n], args[3+n:]))
-	return nil
+	switch reply := script(s, args[3:3+n], args[3+n:]).(type) {
+	case errorReply:
+		return reply
+	default:
+		cmd.SetVal(reply)
+		return nil
+	}
+}
+
+// An errorReply is an error that a script returns.
+type errorReply string
+
+func (e errorReply) Error() string { return string(e) }
+
+// RedisError implements redis.Error.
+func (errorReply) RedisError() {}
+
+var hexDigest = regexp.MustCompile(`^[0-9a-f]{40}$`)
+
+// malformed returns the reply of a script to a malformed hash in an argument, or nil.
+func malformed(args []string, i int, others string) any {
+	if len(args) >= i && hexDigest.MatchString(args[i-1]) {
+		return nil
+	}
+	return errorReply(fmt.Sprintf("ERR ARGV[%d] must be the SHA-1 of the bytes of the value in 40 lower-case hex digits%s", i, others))
 }
 
 // token returns a lease value or a tag version: see protocol/scripts.
@@ -169,6 +193,11 @@ func (s *Store) token(random string) string {
 
 func (s *Store) lease(keys, args []string) any {
 	lease, hold, value := keys[0], keys[1], keys[2]
+	if args[2] != "*" && args[2] != "" {
+		if refusal := malformed(args, 3, ", * or empty"); refusal != nil {
+			return refusal
+		}
+	}
 	if _, held := s.get(hold); held {
 		return []any{"held", s.left(hold)}
 	}
@@ -205,10 +234,20 @@ func (s *Store) fill(keys, args []string) any {
 }
 
 func (s *Store) release(keys, args []string) any {
-	if text, ok := s.get(keys[0]); ok && text == args[0] {
-		return s.unlink(keys[0])
+	if len(keys) > 1 {
+		if refusal := malformed(args, 2, ""); refusal != nil {
+			return refusal
+		}
 	}
-	return int64(0)
+	if text, ok := s.get(keys[0]); !ok || text != args[0] {
+		return int64(0)
+	}
+	if len(keys) > 1 {
+		if text, ok := s.get(keys[1]); ok && hash(text) == args[1] {
+			s.unlink(keys[1])
+		}
+	}
+	return s.unlink(keys[0])
 }
 
 func (s *Store) stamp(keys, args []string) any {
@@ -227,6 +266,9 @@ func (s *Store) stamp(keys, args []string) any {
 }
 
 func (s *Store) expire(keys, args []string) any {
+	if refusal := malformed(args, 1, ""); refusal != nil {
+		return refusal
+	}
 	if text, ok := s.get(keys[0]); !ok || hash(text) != args[0] {
 		return int64(0)
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -67,9 +68,9 @@ func anyStep(r *rand.Rand, prefix string) (what string, do step) {
 	stampHold, _ := protocol.HoldKey(stamp)
 	hours := time.Duration(1+r.IntN(3)) * time.Hour
 	px := hours.Milliseconds()
-	switch n := r.IntN(20); {
+	switch n := r.IntN(21); {
 	case n < 5:
-		useless := pick("", "*", sum("v1"), sum("v2"))
+		useless := pick("", "*", sum("v1"), sum("v2"), strings.ToUpper(sum("v1")))
 		return fmt.Sprint("lease ", key, token, useless), func(ctx context.Context, s *side) string {
 			got, err := redis.NewScript(protocol.LeaseScript).Run(ctx, s.client, []string{lease, hold, key}, token, px, useless).Slice()
 			if err == nil && got[0] == "lease" {
@@ -85,22 +86,27 @@ func anyStep(r *rand.Rand, prefix string) (what string, do step) {
 		return fmt.Sprint("release ", key, token), func(ctx context.Context, s *side) string {
 			return evaluate(ctx, s, protocol.ReleaseScript, []string{lease}, s.leases[token])
 		}
-	case n < 12:
+	case n < 11:
+		superseded := pick(sum("v1"), sum("v2"), "*")
+		return fmt.Sprint("release ", key, token, superseded), func(ctx context.Context, s *side) string {
+			return evaluate(ctx, s, protocol.ReleaseScript, []string{lease, key}, s.leases[token], superseded)
+		}
+	case n < 13:
 		return fmt.Sprint("stamp ", key, token, px), func(ctx context.Context, s *side) string {
 			return evaluate(ctx, s, protocol.StampScript, []string{stamp, stampHold}, token, px)
 		}
-	case n < 13:
-		other := pick("v1", "v2")
-		return fmt.Sprint("expire ", key, value, other), func(ctx context.Context, s *side) string {
-			return evaluate(ctx, s, protocol.ExpireScript, []string{key}, sum(value), other, px)
+	case n < 14:
+		was, other := pick(sum(value), sum(value), "*"), pick("v1", "v2")
+		return fmt.Sprint("expire ", key, was, other), func(ctx context.Context, s *side) string {
+			return evaluate(ctx, s, protocol.ExpireScript, []string{key}, was, other, px)
 		}
-	case n < 15:
-		return fmt.Sprint("get ", key), func(ctx context.Context, s *side) string { return plain(s.client.Get(ctx, key).Result()) }
 	case n < 16:
+		return fmt.Sprint("get ", key), func(ctx context.Context, s *side) string { return plain(s.client.Get(ctx, key).Result()) }
+	case n < 17:
 		return fmt.Sprint("getex ", key, hours), func(ctx context.Context, s *side) string {
 			return plain(s.client.GetEx(ctx, key, hours).Result())
 		}
-	case n < 17:
+	case n < 18:
 		name := pick(hold, stampHold)
 		return fmt.Sprint("hold ", name), func(_ context.Context, s *side) string { s.hold(name); return "" }
 	default:

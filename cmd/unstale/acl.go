@@ -35,7 +35,7 @@ new account has none, and cannot log in until you set one: ACL SETUSER NAME >PAS
 
 Roles:
   worker    unstale run and unstale replay; give the worker's flags too
-  reader    package cache; with a section reads in the map, on the keys of reads
+  reader    package cache, or a reader in another language; with a section reads in the map, on the keys of reads
   limiter   package limit, with --prefix
   locker    package lock, with --prefix
   exporter  redis_exporter -set-client-name=false -config-command=-

@@ -392,7 +392,7 @@ type ACLRole string
 // The roles. Worker and Reader use the Redis of the cache, Limiter and Locker the one for state.
 const (
 	Worker   ACLRole = "worker"
-	Reader   ACLRole = "reader" // package cache
+	Reader   ACLRole = "reader" // package cache, and readers by docs/protocol.md
 	Limiter  ACLRole = "limiter"
 	Locker   ACLRole = "locker"
 	Exporter ACLRole = "exporter" // redis_exporter
@@ -417,10 +417,11 @@ type ACLOptions struct {
 	Cluster bool // Redis Cluster, which has one database and whose clients ask for slots
 }
 
-// commands are the commands of each role, without those that depend on Options.
+// commands are the commands of each role, without those that depend on Options. Package cache has
+// no use for MGET, which readers in other languages send.
 var commands = map[ACLRole][]string{
 	Worker:   append([]string{"ping", "unlink", "get", "set", "scan", "dbsize"}, ruleCommandsOf(keyspace.StatusRules+" "+keyspace.EntryRules)...),
-	Reader:   {"get", "set", "getex", "pttl", "pexpire", "unlink", "time", "evalsha", "eval", "hget", "hgetall", "subscribe", "ping"},
+	Reader:   {"get", "mget", "set", "getex", "pttl", "pexpire", "unlink", "time", "evalsha", "eval", "hget", "hgetall", "subscribe", "ping"},
 	Limiter:  {"evalsha", "eval", "time", "type", "unlink", "get", "set", "pexpire", "zadd", "zrange", "zremrangebyscore", "zcard", "zscore"},
 	Locker:   {"evalsha", "eval", "time", "get", "set", "del", "pexpire", "pttl", "rpush", "blpop"},
 	Exporter: {"info", "slowlog|len", "slowlog|get", "latency|latest"},

@@ -1,15 +1,19 @@
 -- Asks for the lease of a key before its value is loaded.
 -- KEYS: lease, tombstone, value. ARGV: a random token, the lease's time in milliseconds, and which value the caller can do
--- without: its SHA-1 in hex, "*" for any, "" for none.
+-- without: the SHA-1 of its bytes in lower-case hex, "*" for any, "" for none. Other text matches nothing, so it is an error.
 -- Answers {"held", ms}: nothing may be stored for so long. {"value", text}: somebody else has stored a value.
 -- {"taken", ms}: somebody else loads, and the lease ends in so many milliseconds. {"lease", text}: load, and fill with text.
 -- The time makes every lease another text, so that a late copy of this command brings no lease back that was unlinked.
+local useless = ARGV[3]
+if not useless or useless ~= '*' and useless ~= '' and (#useless ~= 40 or string.find(useless, '[^0-9a-f]')) then
+  return redis.error_reply('ERR ARGV[3] must be the SHA-1 of the bytes of the value in 40 lower-case hex digits, * or empty')
+end
 if redis.call('GET', KEYS[2]) then
   return {'held', redis.call('PTTL', KEYS[2])}
 end
-if ARGV[3] ~= '*' then
+if useless ~= '*' then
   local value = redis.call('GET', KEYS[3])
-  if value and redis.sha1hex(value) ~= ARGV[3] then
+  if value and redis.sha1hex(value) ~= useless then
     return {'value', value}
   end
 end
