@@ -4,27 +4,36 @@ import (
 	"cmp"
 	"context"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// mostFlights is how many reads or pipelines of reads a readQueue has on their way. With one, the
-// server would be idle while this process evaluates answers. With more, pipelines are shorter.
-const mostFlights = 2
+// The limits of a readQueue. A pipeline of many reads costs less for each than several of few, so
+// while many callers read, one is on its way at a time: measured, 64 callers make 3.7 times as many
+// reads as with GETs of their own, and with two pipelines at a time 2.3 times. Few callers gain
+// nothing from waiting for each other, and on a slow link more pipelines fill the time.
+const (
+	mostFlights = 4                      // reads or pipelines on their way
+	manyReads   = 8                      // in a pipeline, on average: then only one is on its way
+	longFlight  = 200 * time.Microsecond // on its way for longer, a pipeline lets others start
+)
 
 // sharedBytes is the size from which a value is read alone: others would wait for it.
 const sharedBytes = 32 << 10
 
 // A readQueue lets concurrent reads of one server share pipelines, and with these system calls, the
-// question where workers write, and TIME. A read that finds fewer than mostFlights on their way is
-// sent at once, by its own goroutine. Others wait until one of these has ended, and are sent
-// together. So a lone caller does not wait, and the more callers there are, the longer are the
-// pipelines. Safe for concurrent use.
+// question where workers write, and TIME. A read that finds few others on their way is sent at once,
+// by its own goroutine. Others wait until one of these has ended, and are sent together. So a lone
+// caller does not wait, and the more callers there are, the longer are the pipelines. Safe for
+// concurrent use.
 type readQueue struct {
 	launch func(func()) bool
 
 	mu      sync.Mutex
-	flights int
+	flights int       // reads and pipelines on their way
+	sent    time.Time // the latest one
+	size    float64   // a moving average of their reads
 	waiting []*sharedRead
 }
 
@@ -92,15 +101,21 @@ func (q *readQueues) of(ctx context.Context, r *request) *readQueue {
 // read implements readQueues.read.
 func (q *readQueue) read(ctx context.Context, r *request) (raw, map[string]string, error) {
 	q.mu.Lock()
-	if q.flights < mostFlights {
-		q.flights++
+	starts := q.mayStart()
+	if starts && len(q.waiting) == 0 {
+		q.start(1)
 		q.mu.Unlock()
 		defer q.ended() // even if the client panics
 		return r.readAlone(ctx)
 	}
 	s := &sharedRead{ctx: ctx, request: r, err: errEnded, done: make(chan struct{})}
 	q.waiting = append(q.waiting, s)
+	var some sharedReads
+	if starts {
+		some = q.next()
+	}
 	q.mu.Unlock()
+	q.send(some)
 	select {
 	case <-s.done:
 	case <-ctx.Done():
@@ -112,30 +127,47 @@ func (q *readQueue) read(ctx context.Context, r *request) (raw, map[string]strin
 	return s.raw, s.stamps, cmp.Or(s.err, s.raw.err)
 }
 
+// mayStart reports whether another read or pipeline may be sent now. The caller holds mu.
+func (q *readQueue) mayStart() bool {
+	return q.flights == 0 || q.flights < mostFlights && (q.size <= manyReads || time.Since(q.sent) > longFlight)
+}
+
+// start records that so many reads are sent. The caller holds mu.
+func (q *readQueue) start(reads int) {
+	q.flights++
+	q.sent = time.Now()
+	q.size += (float64(reads) - q.size) / 4
+}
+
 // ended is called when a read or pipeline has ended. It sends those that wait.
 func (q *readQueue) ended() {
 	q.mu.Lock()
-	if len(q.waiting) == 0 {
-		q.flights--
-		q.mu.Unlock()
-		return
+	q.flights--
+	var some sharedReads
+	if len(q.waiting) > 0 && q.mayStart() {
+		some = q.next()
 	}
 	q.mu.Unlock()
+	q.send(some)
+}
+
+// send sends reads, if there are any, in a new goroutine.
+func (q *readQueue) send(some sharedReads) {
+	if len(some) == 0 {
+		return
+	}
 	send := func() {
-		defer q.ended() // those that have come meanwhile
-		for some := q.next(); len(some) > 0; some = q.next() {
-			some.send()
-		}
+		defer q.ended()
+		growStack()
+		some.send()
 	}
 	if !q.launch(send) { // after Close
 		send()
 	}
 }
 
-// next takes as many of the waiting reads as a pipeline has.
+// next takes as many of the waiting reads as a pipeline has. The caller holds mu and sends them.
 func (q *readQueue) next() (some sharedReads) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
 	n, bytes := 0, 0
 	for n < min(len(q.waiting), pipelineMost) && bytes < pipelineBytes {
 		r := q.waiting[n].request
@@ -147,6 +179,7 @@ func (q *readQueue) next() (some sharedReads) {
 		n++
 	}
 	some, q.waiting = q.waiting[:n:n], q.waiting[n:]
+	q.start(n)
 	return some
 }
 

@@ -51,8 +51,9 @@ func (h *heldReads) hold(sent func(nth int32)) {
 // fillWay starts as many reads as a readQueue sends without waiting.
 func (h *heldReads) fillWay(t *testing.T, all *sync.WaitGroup) {
 	t.Helper()
-	for range mostFlights {
-		all.Go(func() { _, _ = Fetch(context.Background(), h.Cache, "first", loadsNothing, nil) })
+	for i := range mostFlights {
+		key := fmt.Sprint("first", i) // callers of one key would share a load, and may read again
+		all.Go(func() { _, _ = Fetch(context.Background(), h.Cache, key, loadsNothing, nil) })
 	}
 	testenv.Eventually(t, "reads on their way", func() bool { return h.reads.Load() == mostFlights })
 }
@@ -181,9 +182,12 @@ func TestSharedReadPanics(t *testing.T) {
 	if _, err := Fetch(t.Context(), h.Cache, "k9", func(context.Context) (string, error) { return "v", nil }, nil); err != nil {
 		t.Error(err)
 	}
-	if q := h.redis.reads.single; q.flights != 0 || len(q.waiting) != 0 {
-		t.Errorf("%d reads on their way and %d waiting", q.flights, len(q.waiting))
-	}
+	testenv.Eventually(t, "no read is on its way", func() bool {
+		q := h.redis.reads.single
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		return q.flights == 0 && len(q.waiting) == 0
+	})
 }
 
 // A large value does not go with others, and a pipeline has at most pipelineBytes of known values.
@@ -277,3 +281,23 @@ func TestSharedReadsInACluster(t *testing.T) {
 }
 
 type heldKey struct{}
+
+// While pipelines have many reads, one is on its way, unless it takes long. Otherwise there are
+// several.
+func TestReadsOnTheirWay(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		q    *readQueue
+		want bool
+	}{
+		"none":                    {&readQueue{size: 100}, true},
+		"few":                     {&readQueue{flights: 1, size: manyReads, sent: time.Now()}, true},
+		"many":                    {&readQueue{flights: 1, size: manyReads + 1, sent: time.Now().Add(time.Hour)}, false},
+		"many, on a slow link":    {&readQueue{flights: 1, size: manyReads + 1, sent: time.Now().Add(-longFlight)}, true},
+		"as many as there may be": {&readQueue{flights: mostFlights, sent: time.Now().Add(-time.Hour)}, false},
+	} {
+		if got := c.q.mayStart(); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
