@@ -55,6 +55,10 @@ chaos: ## Break everything until a million transactions are proven; SEED=n repea
 verify: ## Check every read of the cache for an hour while things break; SEED=n, VERIFY='--for 5m --phase calm' shortens it
 	@scripts/verify $(if $(SEED),--seed $(SEED)) $(VERIFY)
 
+.PHONY: conform
+conform: ## Judge package cache against the protocol in 4,000 schedules, as any reader; CONFORM='--seed 7 --only pair' chooses some
+	@scripts/conform $(CONFORM)
+
 .PHONY: verify-locks
 verify-locks: ## Count the updates lost under locks until a million sections are guarded, while things break; SEED=n, LOCKS='--sections 10000' shortens it
 	@scripts/verify-locks $(if $(SEED),--seed $(SEED)) $(LOCKS)

@@ -1,0 +1,175 @@
+package conform
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"time"
+)
+
+// A reader is a client that a driver makes obey lines.
+type reader interface {
+	// get reads keys. It calls load for those that have to be loaded.
+	get(ctx context.Context, keys, tags []string, load loader) (map[string]string, error)
+	// applied returns how many keys and patterns of messages were applied, and whether the
+	// in-process cache is open.
+	applied() (evicted int64, open bool)
+	Close() error
+}
+
+// A loader gets the values of keys from the judge.
+type loader func(ctx context.Context, keys []string) (map[string]string, error)
+
+// ClientOptions choose a client in Go.
+type ClientOptions struct {
+	L1    bool   // it has an in-process cache
+	Plain bool   // the reader from the pages of the protocol instead of package cache
+	Plant string // a bug of that reader: see Plants
+}
+
+// Validate returns an error that names the invalid field.
+func (o ClientOptions) Validate() error {
+	i := slices.IndexFunc(Plants, func(p Plant) bool { return p.Name == o.Plant })
+	switch {
+	case o.Plant == "":
+		return nil
+	case i < 0:
+		return fmt.Errorf("there is no plant %q", o.Plant)
+	case Plants[i].memory && !o.L1:
+		return fmt.Errorf("plant %q: it is a bug of the in-process cache, so it needs l1", o.Plant)
+	}
+	return nil
+}
+
+// ServeClient is the driver of a client in Go: it obeys lines of in and writes lines to out, until
+// in ends or a line asks it to close.
+func ServeClient(ctx context.Context, in io.Reader, out io.Writer, o ClientOptions) (err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	d := &driver{out: json.NewEncoder(out), waiting: map[int]chan Line{}}
+	defer d.calls.Wait()
+	defer cancel()
+	var client reader
+	for lines := bufio.NewReader(in); ; {
+		text, err := lines.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		var l Line
+		if err == nil {
+			err = json.Unmarshal(text, &l)
+		}
+		if err != nil {
+			return fmt.Errorf("read a line: %w", err)
+		}
+		if client == nil && l.Type != lineHello {
+			return fmt.Errorf("the first line has the type %q, wanted %q", l.Type, lineHello)
+		}
+		switch l.Type {
+		case lineHello:
+			name := "package cache"
+			if o.Plain || o.Plant != "" {
+				name = "reader of docs/protocol.md"
+				client, err = newPlainReader(ctx, l, o)
+			} else {
+				client, err = newGoReader(ctx, l, o.L1)
+			}
+			if err != nil {
+				return err
+			}
+			defer func() { cancel(); err = errors.Join(err, client.Close()) }()
+			if o.L1 {
+				if err := d.wait(ctx, client, func(_ int64, open bool) bool { return open }); err != nil {
+					return err
+				}
+			}
+			d.tell(Line{Type: lineReady, Version: DriverVersion, Name: name, L1: o.L1, Many: true})
+		case lineFetch, lineMany:
+			d.calls.Go(func() {
+				answer := Line{Type: lineResult, ID: l.ID}
+				var failed error
+				if answer.Values, failed = client.get(ctx, l.Keys, l.Tags, d.load); failed != nil {
+					answer.Error = failed.Error()
+				}
+				d.tell(answer)
+			})
+		case lineLoaded:
+			d.loaded(l)
+		case lineStats:
+			d.calls.Go(func() {
+				if d.wait(ctx, client, func(evicted int64, _ bool) bool { return evicted >= l.Evicted }) == nil {
+					evicted, open := client.applied()
+					d.tell(Line{Type: lineStats, ID: l.ID, Evicted: evicted, Open: open})
+				}
+			})
+		case lineClose:
+			return nil
+		default:
+			return fmt.Errorf("a line has the unknown type %q", l.Type)
+		}
+	}
+}
+
+// A driver sends lines and waits for the values of loads.
+type driver struct {
+	calls sync.WaitGroup
+
+	mu      sync.Mutex
+	out     *json.Encoder
+	number  int               // of the latest load
+	waiting map[int]chan Line // loads, by their number
+}
+
+// tell writes a line. If the judge has gone, the input ends.
+func (d *driver) tell(l Line) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_ = d.out.Encode(l)
+}
+
+// load asks the judge for values.
+func (d *driver) load(ctx context.Context, keys []string) (map[string]string, error) {
+	came := make(chan Line, 1)
+	d.mu.Lock()
+	d.number++
+	id := d.number
+	d.waiting[id] = came
+	d.mu.Unlock()
+	d.tell(Line{Type: lineLoad, ID: id, Keys: keys})
+	select {
+	case l := <-came:
+		if l.Error != "" {
+			return nil, errors.New(l.Error)
+		}
+		return l.Values, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+func (d *driver) loaded(l Line) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if came := d.waiting[l.ID]; came != nil {
+		delete(d.waiting, l.ID)
+		came <- l
+	}
+}
+
+// wait looks at a client until done.
+func (d *driver) wait(ctx context.Context, client reader, done func(evicted int64, open bool) bool) error {
+	ticker := time.NewTicker(time.Millisecond)
+	defer ticker.Stop()
+	for !done(client.applied()) {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-ticker.C:
+		}
+	}
+	return nil
+}
