@@ -24,7 +24,7 @@ func BenchmarkMemoryHit(b *testing.B) {
 	b.ReportAllocs()
 	i := 0
 	for b.Loop() {
-		if _, ok := remembered[string](c, keys[i%len(keys)], config.Policy, 0); !ok {
+		if _, ok := inMemory[string](c, keys[i%len(keys)], config.Policy, 0); !ok {
 			b.Fatal("the value is not there")
 		}
 		i++

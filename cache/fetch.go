@@ -59,9 +59,14 @@ func Fetch[T any](ctx context.Context, c *Cache, key string, load Loader[T], p *
 	c.popularity.sample(key)
 	p = p.on(c.config.Policy)
 	eager := c.eagerness(p)
-	if result, ok := remembered[T](c, key, p, eager); ok {
-		c.reads.of(p).hit()
-		return result.Value, nil
+	if p.after == nil { // otherwise ask the Checker first
+		if k, ok := c.memory.getFresh(key, p, eager); ok {
+			if value, ok := valueAs[T](k.value); ok {
+				c.memory.hit()
+				c.reads.of(p).hit()
+				return value, nil
+			}
+		}
 	}
 	result, err := fetchAfterMemory(ctx, c, key, load, p, eager)
 	return result.Value, err
@@ -72,41 +77,36 @@ func FetchResult[T any](ctx context.Context, c *Cache, key string, load Loader[T
 	c.popularity.sample(key)
 	p = p.on(c.config.Policy)
 	eager := c.eagerness(p)
-	if result, ok := remembered[T](c, key, p, eager); ok {
-		c.reads.of(p).hit()
-		return result, nil
+	if p.after == nil {
+		if result, ok := inMemory[T](c, key, p, eager); ok {
+			c.reads.of(p).hit()
+			return result, nil
+		}
 	}
 	return fetchAfterMemory(ctx, c, key, load, p, eager)
 }
 
-// remembered returns the value of the key in L1, unless it is due for an early refresh.
-func remembered[T any](c *Cache, key string, p *Policy, eager float64) (result Result[T], ok bool) {
-	if p.after != nil {
-		return result, false // ask the Checker first
-	}
-	return inMemory[T](c, key, p, eager)
-}
-
-// inMemory is like remembered, for a caller without a read constraint.
+// inMemory returns the value of the key in L1, unless it is due for an early refresh. The caller has
+// no read constraint.
 func inMemory[T any](c *Cache, key string, p *Policy, eager float64) (result Result[T], ok bool) {
-	if c.memory == nil || p.o.SkipMemory {
-		return result, false
-	}
-	held, ok := c.memory.get(key, p.o.Tags)
+	k, ok := c.memory.getFresh(key, p, eager)
 	if !ok {
 		return result, false
 	}
-	if result.Value, ok = held.value.(T); !ok && held.value == nil {
-		ok = any(result.Value) == nil // a nil of an interface type is one of every such type
-	}
-	if !ok {
+	if result.Value, ok = valueAs[T](k.value); !ok {
 		return result, false
 	}
-	if result.FreshFor = c.memory.freshFor(held); early(result.FreshFor, eager, held.note.cost()) {
-		return result, false
-	}
+	result.FreshFor = c.memory.freshFor(k)
 	c.memory.hit()
 	return result, true
+}
+
+// valueAs returns a value of L1 as T, if it is one.
+func valueAs[T any](value any) (as T, ok bool) {
+	if as, ok = value.(T); !ok && value == nil {
+		ok = any(as) == nil // a nil of an interface type is one of every such type
+	}
+	return as, ok
 }
 
 func fetchAfterMemory[T any](ctx context.Context, c *Cache, key string, load Loader[T], p *Policy, eager float64) (result Result[T], err error) {

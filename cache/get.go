@@ -19,8 +19,10 @@ import (
 // errors come from Redis or from the context, or are ErrClosed.
 func Get[T any](ctx context.Context, c *Cache, key string) (T, error) {
 	p := c.config.Policy
-	if result, ok := remembered[T](c, key, p, 0); ok {
-		return result.Value, nil
+	if p.after == nil {
+		if result, ok := inMemory[T](c, key, p, 0); ok {
+			return result.Value, nil
+		}
 	}
 	return cached[T](ctx, c, key, p)
 }
