@@ -233,58 +233,58 @@ func (c Config) Validate() error {
 	var faults rules
 	name, m, reports := c.Codec.Name(), c.Memory, c.Memory.Report || c.Shadow.Fraction > 0
 	_, hasLease := protocol.LeaseKey(c.Prefix + "1")
-	faults.refuse(!(c.Jitter >= 0.1 && c.Jitter <= 0.2), "Jitter is %v, wanted 0.1 to 0.2", c.Jitter) // not a number either
+	faults.refuseIf(!(c.Jitter >= 0.1 && c.Jitter <= 0.2), "Jitter is %v, wanted 0.1 to 0.2", c.Jitter) // not a number either
 	faults.between("Lease", c.Lease, 10*time.Millisecond, time.Hour)
 	faults.between("HardTimeout", c.HardTimeout, time.Millisecond, c.Lease-1)
 	faults.between("SoftTimeout", c.SoftTimeout, time.Millisecond, c.HardTimeout)
 	faults.between("LoadPause", c.LoadPause, math.MinInt64, time.Minute)
 	faults.between("Timeout", c.Timeout, 10*time.Millisecond, 5*time.Second)
 	faults.between("Pause", c.Pause, time.Millisecond, time.Minute)
-	faults.refuse(!hasLease, "Prefix is %q, whose braces form no hash tag, so its keys have no lease and are never stored: close the hash tag, as in %q, or leave out the braces", c.Prefix, "{shop}:")
-	faults.refuse(c.Loads < 1, "Loads is %d, wanted 1 at least", c.Loads)
-	faults.refuse(c.CompressAbove < 0, "CompressAbove is %d, wanted none or more", c.CompressAbove)
-	faults.refuse(c.CompressAbove > 0 && c.Plain, "CompressAbove is %d with Plain, which has no room to say that a value is compressed", c.CompressAbove)
-	faults.refuse(c.RawValues && c.Plain, "RawValues is set with Plain, which has no entries: leave out one of them")
-	faults.refuse(name == "" && c.Codec != JSON, "Codec has no name, which is how values of cache.JSON are marked: embed a codec, and give it a Name of its own")
-	faults.refuse(!utf8.ValidString(name), "Codec is called %q, wanted UTF-8", name)
-	faults.refuse(isPackedName(name), "Codec is called %q, which is how a compressed value is marked", name)
-	faults.refuse(c.Policy.after != nil, "Policy has a Checker, which knows the writes of one caller: give the policy of After to that caller's calls")
-	faults.refuse(c.Plain && !c.Policy.plain, "Policy has tags, a stale time, sliding or negative results, which Plain has no room for")
-	faults.refuse(slices.Contains(m.Sources, ""), "Memory.Sources has an empty one: each is what outbox.Source returns")
+	faults.refuseIf(!hasLease, "Prefix is %q, whose braces form no hash tag, so its keys have no lease and are never stored: close the hash tag, as in %q, or leave out the braces", c.Prefix, "{shop}:")
+	faults.refuseIf(c.Loads < 1, "Loads is %d, wanted 1 at least", c.Loads)
+	faults.refuseIf(c.CompressAbove < 0, "CompressAbove is %d, wanted none or more", c.CompressAbove)
+	faults.refuseIf(c.CompressAbove > 0 && c.Plain, "CompressAbove is %d with Plain, which has no room to say that a value is compressed", c.CompressAbove)
+	faults.refuseIf(c.RawValues && c.Plain, "RawValues is set with Plain, which has no entries: leave out one of them")
+	faults.refuseIf(name == "" && c.Codec != JSON, "Codec has no name, which is how values of cache.JSON are marked: embed a codec, and give it a Name of its own")
+	faults.refuseIf(!utf8.ValidString(name), "Codec is called %q, wanted UTF-8", name)
+	faults.refuseIf(isPackedName(name), "Codec is called %q, which is how a compressed value is marked", name)
+	faults.refuseIf(c.Policy.after != nil, "Policy has a Checker, which knows the writes of one caller: give the policy of After to that caller's calls")
+	faults.refuseIf(c.Plain && !c.Policy.plain, "Policy has tags, a stale time, sliding or negative results, which Plain has no room for")
+	faults.refuseIf(slices.Contains(m.Sources, ""), "Memory.Sources has an empty one: each is what outbox.Source returns")
 	if m.Size != 0 {
-		faults.refuse(m.Size < 0, "Memory.Size is %d, wanted none or more", m.Size)
-		faults.refuse(m.Bytes < m.Size, "Memory.Bytes is %d, wanted Memory.Size (%d) at least", m.Bytes, m.Size)
+		faults.refuseIf(m.Size < 0, "Memory.Size is %d, wanted none or more", m.Size)
+		faults.refuseIf(m.Bytes < m.Size, "Memory.Bytes is %d, wanted Memory.Size (%d) at least", m.Bytes, m.Size)
 		faults.between("Memory.TTL", m.TTL, time.Millisecond, longestTTL)
 		faults.between("Memory.Period", m.Period, time.Millisecond, time.Minute)
 		faults.between("Memory.MaxBehind", m.MaxBehind, 2*m.Period, longestTTL)
-		faults.refuse(m.MaxStaleness < 0, "Memory.MaxStaleness is %v, wanted none or more", m.MaxStaleness)
-		faults.refuse(len(m.Sources) == 0 && m.MaxStaleness == 0, "Memory.Sources is empty: name the outboxes whose workers must be heard, or accept Memory.MaxStaleness")
-		faults.refuse(c.Redis == nil, "Memory needs Redis, which says what is gone")
+		faults.refuseIf(m.MaxStaleness < 0, "Memory.MaxStaleness is %v, wanted none or more", m.MaxStaleness)
+		faults.refuseIf(len(m.Sources) == 0 && m.MaxStaleness == 0, "Memory.Sources is empty: name the outboxes whose workers must be heard, or accept Memory.MaxStaleness")
+		faults.refuseIf(c.Redis == nil, "Memory needs Redis, which says what is gone")
 	}
-	faults.refuse(c.Popularity && c.Redis == nil, "Popularity needs Redis, which adds up what processes read")
-	faults.refuse(len(m.MessageKeys) > maxMessageKeys, "Memory.MessageKeys has %d keys, wanted at most %d: the one that workers sign with, and the one before or after it", len(m.MessageKeys), maxMessageKeys)
+	faults.refuseIf(c.Popularity && c.Redis == nil, "Popularity needs Redis, which adds up what processes read")
+	faults.refuseIf(len(m.MessageKeys) > maxMessageKeys, "Memory.MessageKeys has %d keys, wanted at most %d: the one that workers sign with, and the one before or after it", len(m.MessageKeys), maxMessageKeys)
 	for _, key := range m.MessageKeys {
 		err := key.Validate()
-		faults.refuse(err != nil, "Memory.MessageKeys: %w", err)
+		faults.refuseIf(err != nil, "Memory.MessageKeys: %w", err)
 	}
 	c.Shadow.validate(&c, &faults)
-	faults.refuse(m.Report && m.Size == 0, "Memory.Report is set without Memory.Size: nothing is kept that could be evicted")
-	faults.refuse(reports && (len(m.Process) > protocol.MaxProcess || !utf8.ValidString(m.Process)), "Memory.Process is %.40q of %d bytes, wanted UTF-8 of at most %d", m.Process, len(m.Process), protocol.MaxProcess)
+	faults.refuseIf(m.Report && m.Size == 0, "Memory.Report is set without Memory.Size: nothing is kept that could be evicted")
+	faults.refuseIf(reports && (len(m.Process) > protocol.MaxProcess || !utf8.ValidString(m.Process)), "Memory.Process is %.40q of %d bytes, wanted UTF-8 of at most %d", m.Process, len(m.Process), protocol.MaxProcess)
 	return errors.Join(append(faults, readsMasters(c.Redis))...)
 }
 
 // rules are the faults of what a caller has configured.
 type rules []error
 
-// refuse adds a fault where a rule is broken.
-func (r *rules) refuse(broken bool, format string, args ...any) {
+// refuseIf adds a fault where a rule is broken.
+func (r *rules) refuseIf(broken bool, format string, args ...any) {
 	if broken {
 		*r = append(*r, fmt.Errorf(format, args...))
 	}
 }
 
 func (r *rules) between(name string, d, least, most time.Duration) {
-	r.refuse(d < least || d > most, "%s is %v, wanted %v to %v", name, d, least, most)
+	r.refuseIf(d < least || d > most, "%s is %v, wanted %v to %v", name, d, least, most)
 }
 
 // readsMasters refuses clients that can return unlinked values: from replicas, which lag behind,

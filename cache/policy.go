@@ -107,16 +107,16 @@ func MustPolicy(o Options) *Policy {
 func NewPolicy(o Options) (*Policy, error) {
 	var faults rules
 	for name, d := range map[string]time.Duration{"TTL": o.TTL, "Stale": o.Stale, "StaleOnError": o.StaleOnError, "NegativeTTL": o.NegativeTTL, "SlidingMax": o.SlidingMax} {
-		faults.refuse(d > longestTTL, "%s is %v, wanted %v at most", name, d, longestTTL)
+		faults.refuseIf(d > longestTTL, "%s is %v, wanted %v at most", name, d, longestTTL)
 	}
-	faults.refuse(o.TTL < time.Millisecond, "TTL is %v, wanted a millisecond at least", o.TTL)
-	faults.refuse(o.StaleOnError < 0, "StaleOnError is %v, wanted none or more", o.StaleOnError)
-	faults.refuse(!(o.EarlyRefresh >= 0) || math.IsInf(o.EarlyRefresh, 1), "EarlyRefresh is %v, wanted none or more", o.EarlyRefresh)
-	faults.refuse(o.Sliding && o.SlidingMax < o.TTL, "SlidingMax is %v, wanted TTL (%v) at least", o.SlidingMax, o.TTL)
-	faults.refuse(o.Sliding && (o.Stale > 0 || o.StaleOnError > 0 || o.EarlyRefresh > 0), "Sliding excludes Stale, StaleOnError and EarlyRefresh")
-	faults.refuse(!o.Sliding && o.SlidingMax != 0, "SlidingMax is %v without Sliding", o.SlidingMax)
-	faults.refuse(!(o.Jitter >= 0 && o.Jitter < 1), "Jitter is %v, wanted 0 or more, below 1", o.Jitter)
-	faults.refuse(slices.Contains(o.Tags, ""), "Tags has an empty one")
+	faults.refuseIf(o.TTL < time.Millisecond, "TTL is %v, wanted a millisecond at least", o.TTL)
+	faults.refuseIf(o.StaleOnError < 0, "StaleOnError is %v, wanted none or more", o.StaleOnError)
+	faults.refuseIf(!(o.EarlyRefresh >= 0) || math.IsInf(o.EarlyRefresh, 1), "EarlyRefresh is %v, wanted none or more", o.EarlyRefresh)
+	faults.refuseIf(o.Sliding && o.SlidingMax < o.TTL, "SlidingMax is %v, wanted TTL (%v) at least", o.SlidingMax, o.TTL)
+	faults.refuseIf(o.Sliding && (o.Stale > 0 || o.StaleOnError > 0 || o.EarlyRefresh > 0), "Sliding excludes Stale, StaleOnError and EarlyRefresh")
+	faults.refuseIf(!o.Sliding && o.SlidingMax != 0, "SlidingMax is %v without Sliding", o.SlidingMax)
+	faults.refuseIf(!(o.Jitter >= 0 && o.Jitter < 1), "Jitter is %v, wanted 0 or more, below 1", o.Jitter)
+	faults.refuseIf(slices.Contains(o.Tags, ""), "Tags has an empty one")
 	if len(faults) > 0 {
 		return nil, fmt.Errorf("make policy: %w", errors.Join(faults...))
 	}

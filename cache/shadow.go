@@ -66,10 +66,10 @@ var (
 // validate adds a fault for every field of c that shadow reads exclude.
 func (s Shadow) validate(c *Config, faults *rules) {
 	on, deaf := s.Fraction != 0, c.Memory.Size == 0 || len(c.Memory.Sources) == 0 || c.Memory.MaxStaleness != 0
-	faults.refuse(!(s.Fraction >= 0 && s.Fraction <= 1), "Shadow.Fraction is %v, must be 0 to 1", s.Fraction)
-	faults.refuse(!(s.Rate >= 0.001 && s.Rate <= 1000), "Shadow.Rate is %v, must be 0.001 to 1000", s.Rate)
-	faults.refuse(on && c.Plain, "Shadow is set with Plain, whose values have no lease time")
-	faults.refuse(on && !c.Plain && deaf, "Shadow needs Memory.Size and Memory.Sources without MaxStaleness: heartbeats show whether a message was missed")
+	faults.refuseIf(!(s.Fraction >= 0 && s.Fraction <= 1), "Shadow.Fraction is %v, must be 0 to 1", s.Fraction)
+	faults.refuseIf(!(s.Rate >= 0.001 && s.Rate <= 1000), "Shadow.Rate is %v, must be 0.001 to 1000", s.Rate)
+	faults.refuseIf(on && c.Plain, "Shadow is set with Plain, whose values have no lease time")
+	faults.refuseIf(on && !c.Plain && deaf, "Shadow needs Memory.Size and Memory.Sources without MaxStaleness: heartbeats show whether a message was missed")
 }
 
 // A shadows checks a sample of the values that were read from Redis. A nil shadows checks none.
