@@ -41,9 +41,11 @@ type backend struct {
 	sizes   sizes
 	alive   *aliveCheck
 	reads   *readQueues
-	probe   string // what the write probe unlinks
-	hooks   Hooks
-	logger  *slog.Logger
+	// answered reports that Redis has answered a command, so a client of a Cluster knows its slots.
+	answered atomic.Bool
+	probe    string // what the write probe unlinks
+	hooks    Hooks
+	logger   *slog.Logger
 }
 
 func newBackend(config Config) *backend {
@@ -192,6 +194,9 @@ func send[R any](ctx context.Context, b *backend, verb string, f func(context.Co
 		return r, parent
 	}
 	if fault == nil {
+		if !b.answered.Load() {
+			b.answered.Store(true)
+		}
 		b.silence.answered()
 		b.turns.answered(b, began, waited)
 	} else if err = b.blame(began, fault); !errors.Is(err, errStalled) {
@@ -204,20 +209,6 @@ func send[R any](ctx context.Context, b *backend, verb string, f func(context.Co
 		counts = context.Canceled
 	}
 	return r, err
-}
-
-// countFailures counts a failure of a command for n more callers of it.
-func (b *backend) countFailures(n int, err error) {
-	if classify(err) == nil || errors.As(err, new(unsent)) {
-		return
-	}
-	for range n {
-		done, refused := b.breaker.Allow()
-		if refused != nil {
-			return
-		}
-		done(err)
-	}
 }
 
 // errEnded is the fault of a command that did not end.

@@ -428,6 +428,11 @@ func (b *group) readOnce(ctx context.Context, chunk requests) ([]reading, error)
 	if stamps, err = b.c.versions.with(ctx, stamps, more); err != nil {
 		return nil, err
 	}
+	for _, got := range raws { // before any sliding value counts as extended
+		if got.err != nil {
+			return nil, got.err
+		}
+	}
 	readings := make([]reading, len(raws))
 	var sliding []int
 	for i, got := range raws {

@@ -358,12 +358,11 @@ type requests []*request
 
 // tags returns the tags of the policies, each once.
 func (rs requests) tags() (tags []string) {
-	tags = rs[0].p.o.Tags
+	tags = slices.Clip(rs[0].p.o.Tags)
 	for i, r := range rs[1:] {
-		if r.p == rs[i].p || len(r.p.o.Tags) == 0 {
-			continue
+		if r.p != rs[i].p {
+			tags = append(tags, r.p.o.Tags...)
 		}
-		tags = append(slices.Clip(tags), r.p.o.Tags...)
 	}
 	if len(tags) > len(rs[0].p.o.Tags) {
 		tags = slices.Compact(slices.Sorted(slices.Values(tags)))
@@ -402,8 +401,8 @@ func (rs requests) getValues(ctx context.Context) ([]raw, map[string]string, err
 		if lives && len(cmds) > len(rs) {
 			left, cmds = cmds[:len(rs)], cmds[len(rs):]
 		}
-		if late := errors.Is(err, ErrRedisTimeout); len(rs) > 1 && len(cmds) >= len(rs) && (late || err == nil) {
-			a.some = b.sizes.saw(rs, cmds, late)
+		if late := errors.Is(err, ErrRedisTimeout) && len(rs) > 1; len(cmds) >= len(rs) && (late || err == nil) {
+			a.some = b.sizes.saw(rs, cmds, late) && len(rs) > 1
 		}
 		if err != nil {
 			return a, err
@@ -413,7 +412,9 @@ func (rs requests) getValues(ctx context.Context) ([]raw, map[string]string, err
 			return a, refusal
 		}
 		for i, cmd := range left {
-			a.raws[i].life = rs[i].lifeOf(cmd.(*redis.DurationCmd), sent)
+			if rs[i].asksLife() {
+				a.raws[i].life = rs[i].lifeOf(cmd.(*redis.DurationCmd), sent)
+			}
 		}
 		if a.stamps, err = stampsRead(tags, cmds[len(rs):]); err != nil {
 			return a, err

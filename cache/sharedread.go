@@ -3,6 +3,7 @@ package cache
 import (
 	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,7 +20,7 @@ const (
 	longFlight  = 200 * time.Microsecond // on its way for longer, a pipeline lets others start
 )
 
-// sharedBytes is the size from which a value is read alone: others would wait for it.
+// sharedBytes is the size above which a value is read alone: others would wait for it.
 const sharedBytes = 32 << 10
 
 // A readQueue lets concurrent reads of one server share pipelines, and with these system calls, the
@@ -83,8 +84,8 @@ func (q *readQueues) of(ctx context.Context, r *request) *readQueue {
 	switch {
 	case q.single != nil:
 		return q.single
-	case q.cluster == nil || len(r.p.o.Tags) > 0:
-		return nil
+	case q.cluster == nil, len(r.p.o.Tags) > 0, !r.c.redis.answered.Load():
+		return nil // MasterForKey would wait for the slots without the limits of send
 	}
 	node, err := q.cluster.MasterForKey(ctx, r.name)
 	if err != nil {
@@ -98,8 +99,12 @@ func (q *readQueues) of(ctx context.Context, r *request) *readQueue {
 	return queue.(*readQueue)
 }
 
-// read implements readQueues.read.
+// read implements readQueues.read. A read that has waited for a timeout is sent alone. A log handler
+// or a hook that reads would otherwise wait for the pipeline that has called it.
 func (q *readQueue) read(ctx context.Context, r *request) (raw, map[string]string, error) {
+	if r.c.redis.sizes.of(r.name) > sharedBytes {
+		return r.readAlone(ctx)
+	}
 	q.mu.Lock()
 	starts := q.mayStart()
 	if starts && len(q.waiting) == 0 {
@@ -116,15 +121,35 @@ func (q *readQueue) read(ctx context.Context, r *request) (raw, map[string]strin
 	}
 	q.mu.Unlock()
 	q.send(some)
-	select {
-	case <-s.done:
-	case <-ctx.Done():
-		return raw{}, nil, ctx.Err()
+	patience := time.NewTimer(r.c.redis.timeout)
+	defer patience.Stop()
+	for unsent := true; unsent; {
+		select {
+		case <-s.done:
+			unsent = false
+		case <-ctx.Done():
+			return raw{}, nil, ctx.Err()
+		case <-patience.C:
+			if q.withdraw(s) {
+				return r.readAlone(ctx)
+			}
+		}
 	}
 	if _, ok := s.err.(partial); ok {
 		return r.readAlone(ctx) // the value of another request may have been too large
 	}
 	return s.raw, s.stamps, cmp.Or(s.err, s.raw.err)
+}
+
+// withdraw reports whether a read was still waiting, and takes it away.
+func (q *readQueue) withdraw(s *sharedRead) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	i := slices.Index(q.waiting, s)
+	if i >= 0 {
+		q.waiting = slices.Delete(q.waiting, i, i+1)
+	}
+	return i >= 0
 }
 
 // mayStart reports whether another read or pipeline may be sent now. The caller holds mu.
@@ -168,17 +193,13 @@ func (q *readQueue) send(some sharedReads) {
 
 // next takes as many of the waiting reads as a pipeline has. The caller holds mu and sends them.
 func (q *readQueue) next() (some sharedReads) {
-	n, bytes := 0, 0
-	for n < min(len(q.waiting), pipelineMost) && bytes < pipelineBytes {
+	n := 0
+	for bytes := 0; n < min(len(q.waiting), pipelineMost) && bytes < pipelineBytes; n++ {
 		r := q.waiting[n].request
-		size := r.c.redis.sizes.of(r.name)
-		if n > 0 && (size > sharedBytes || bytes > sharedBytes && n == 1) {
-			break
-		}
-		bytes += size
-		n++
+		bytes += r.c.redis.sizes.of(r.name)
 	}
-	some, q.waiting = q.waiting[:n:n], q.waiting[n:]
+	some = slices.Clone(q.waiting[:n])
+	q.waiting = slices.Delete(q.waiting, 0, n)
 	q.start(n)
 	return some
 }
@@ -205,15 +226,12 @@ func (some sharedReads) send() {
 	if len(rs) == 0 {
 		return
 	}
-	// The caller of the first one may leave. A failure counts once for each caller.
+	// the caller of the first one may leave
 	ctx := context.WithValue(context.WithoutCancel(wanted[0].ctx), callKey{}, nil)
 	raws, stamps, err := rs.getValues(ctx)
 	for i, s := range wanted {
 		if s.err = err; err == nil {
 			s.raw, s.stamps = raws[i], stamps
 		}
-	}
-	if err != nil {
-		rs[0].c.redis.countFailures(len(rs)-1, err)
 	}
 }

@@ -190,26 +190,63 @@ func TestSharedReadPanics(t *testing.T) {
 	})
 }
 
-// A large value does not go with others, and a pipeline has at most pipelineBytes of known values.
+// A large value is not read with others, even while reads wait. A pipeline ends with the value that
+// exceeds pipelineBytes.
 func TestLargeValuesAreReadAlone(t *testing.T) {
 	t.Parallel()
 	h := newHeldReads(t)
-	h.redis.sizes.large = map[string]int{"k2": sharedBytes + 1, "k4": pipelineBytes}
+	h.redis.sizes.large = map[string]int{"large": sharedBytes + 1, "k1": pipelineBytes}
 	q := &readQueue{}
-	for i := range 6 {
+	for i := range 4 {
 		q.waiting = append(q.waiting, &sharedRead{request: &request{c: h.Cache, name: fmt.Sprint("k", i)}})
 	}
-	var got []string
-	for some := q.next(); len(some) > 0; some = q.next() {
+	for _, want := range []string{"k0 k1", "k2 k3"} {
 		var names []string
-		for _, s := range some {
+		for _, s := range q.next() {
 			names = append(names, s.request.name)
 		}
-		got = append(got, strings.Join(names, " "))
+		if got := strings.Join(names, " "); got != want {
+			t.Errorf("a pipeline of %s, want %s", got, want)
+		}
 	}
-	if want := []string{"k0 k1", "k2", "k3", "k4", "k5"}; fmt.Sprintf("%q", got) != fmt.Sprintf("%q", want) {
-		t.Errorf("pipelines of %q, want %q", got, want)
+	var all sync.WaitGroup
+	h.hold(func(int32) {})
+	h.fillWay(t, &all)
+	all.Go(func() { _, _ = Fetch(context.Background(), h.Cache, "large", loadsNothing, nil) })
+	testenv.Eventually(t, "the large value is asked for", func() bool { return h.reads.Load() == mostFlights+1 })
+	h.release()
+	all.Wait()
+}
+
+// A read that has waited for a timeout is sent alone.
+func TestWaitingReadIsSentAlone(t *testing.T) {
+	t.Parallel()
+	h := newHeldReads(t)
+	h.redis.timeout = 50 * time.Millisecond // the held reads do not end meanwhile
+	var all sync.WaitGroup
+	h.hold(func(int32) {})
+	h.fillWay(t, &all)
+	all.Go(func() { _, _ = Fetch(context.Background(), h.Cache, "k", loadsNothing, nil) })
+	testenv.Eventually(t, "the read is sent alone", func() bool { return h.reads.Load() == mostFlights+1 })
+	h.awaitWaiting(t, h.redis.reads.single, 0)
+	h.release()
+	all.Wait()
+}
+
+// A value whose end has passed when the store takes it is removed, and not kept without an end.
+func TestEndedValueIsNotKept(t *testing.T) {
+	t.Parallel()
+	m := newMemory(Config{Memory: Memory{Size: 10, Bytes: 1 << 20, TTL: time.Minute}}.WithDefaults())
+	t.Cleanup(m.close)
+	m.obey(verdict{open: true})
+	m.mu.Lock()
+	m.values.weight = 1
+	stored := m.values.insert("k", kept{"v", m.clock.NowNano() - int64(time.Second), noteOf(m.gate.open.Load(), 0, 0)}, nil, m.mark())
+	m.mu.Unlock()
+	if !stored {
+		t.Fatal("not stored")
 	}
+	testenv.Eventually(t, "it is gone", func() bool { _, ok := m.get("k", nil); return !ok })
 }
 
 // In a Cluster, reads share pipelines by master, and a frozen one delays no reads of others.

@@ -94,12 +94,18 @@ func (n Need) Key() string {
 	if len(n.By) == 1 {
 		return n.By[0]
 	}
-	var buf [256]byte
-	key := buf[:0]
+	size := 0
 	for _, v := range n.By {
-		key = append(binary.AppendUvarint(key, uint64(len(v))), v...)
+		size += binary.MaxVarintLen32 + len(v)
 	}
-	return string(key)
+	var key strings.Builder // values may be large: one allocation
+	key.Grow(size)
+	for _, v := range n.By {
+		var length [binary.MaxVarintLen64]byte
+		key.Write(binary.AppendUvarint(length[:0], uint64(len(v))))
+		key.WriteString(v)
+	}
+	return key.String()
 }
 
 // A lookupReader reads lookups of shared params and of entities.
