@@ -68,8 +68,8 @@ func newMemory(config Config) *memory {
 	m.values.store = otter.Must(&otter.Options[string, kept]{
 		MaximumWeight: m.room.weight(), Weigher: func(string, kept) uint32 { return m.values.weight }, OnAtomicDeletion: m.room.deleted, Clock: m.clock,
 		ExpiryCalculator: otter.ExpiryWritingFunc(func(e otter.Entry[string, kept]) time.Duration {
-			// not below 1, with which the store would keep the value without an end: the clock may have
-			// passed the end since put looked
+			// The clock may have passed the end since put looked. With less than 1, otter 2.4.0 keeps
+			// the value without an end: see findings/otter-expiry-in-the-past.sh.
 			return max(min(time.Duration(e.Value.fresh-e.SnapshotAtNano), m.ttl), 1)
 		}),
 	})
