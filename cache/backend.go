@@ -2,8 +2,6 @@ package cache
 
 import (
 	"context"
-	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,7 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/sony/gobreaker/v2"
-	"github.com/unstale/unstale/internal/dberr"
+
 	"github.com/unstale/unstale/internal/redisclient"
 	"github.com/unstale/unstale/protocol"
 )
@@ -505,171 +503,3 @@ func stampsRead(tags []string, cmds []redis.Cmder) (map[string]string, error) {
 	}
 	return stamps, nil
 }
-
-// maxMessageKeys are the old and the new one of a rotation.
-const maxMessageKeys = 2
-
-// An authenticator checks messages by keys and by their age. Without keys it accepts each message.
-type authenticator struct {
-	keys  []protocol.MessageKey
-	limit time.Duration // of a message's age
-	redis *backend
-}
-
-// authenticate returns why a message that has arrived is not a worker's, or nil.
-func (a *authenticator) authenticate(got *redis.Message, by *arrival) error {
-	if len(a.keys) == 0 {
-		return nil
-	}
-	if err := protocol.VerifyMessage([]byte(got.Payload), got.Channel, a.keys...); err != nil {
-		return err
-	}
-	if by.fault != nil && !errors.Is(by.fault, ErrInvalidationPattern) {
-		return nil // a worker's message that this version cannot read
-	}
-	age := time.Duration(a.redis.clock.now()-int64(by.message.Sent)/1000) * time.Millisecond
-	if age.Abs() <= a.limit {
-		return nil
-	}
-	a.redis.clock.until.Store(0) // the difference to the clock of Redis may have changed
-	return fmt.Errorf("the time in the message is %v ago by the clock of Redis, and the limit is %v", age, a.limit)
-}
-
-// compareClock asks Redis for its time if that is due and the age of messages matters. If Redis
-// does not answer, the clock keeps running.
-func (a *authenticator) compareClock(ctx context.Context) {
-	b := a.redis
-	if len(a.keys) == 0 || !b.clock.due() {
-		return
-	}
-	sent := time.Now()
-	now, err := within(ctx, b, func(ctx context.Context) (time.Time, error) { return b.client.Time(ctx).Result() })
-	if err == nil {
-		b.clock.heard(now.UnixMicro(), sent)
-	}
-}
-
-// A Pool gives connections: *sql.DB and *sqlx.DB do.
-type Pool interface {
-	Conn(ctx context.Context) (*sql.Conn, error)
-}
-
-// ErrReadOnly is returned by OnPrimary for a server that takes no writes: it may be a replica,
-// which is behind.
-var ErrReadOnly = dberr.ErrReadOnly
-
-// Contract: no table, no lock, one line.
-const readOnlySQL = "SELECT @@GLOBAL.read_only, @@GLOBAL.innodb_read_only"
-
-// primaryTries is how many connections OnPrimary tries: a pool may still have some to the old
-// primary.
-const primaryTries = 3
-
-// OnPrimary returns a connection for a loader to a MySQL or MariaDB server that accepts writes, or
-// an error. It asks the server on each call, in one round trip. The lease was taken earlier and
-// covers later changes, so no stale value is stored even if the server becomes a replica meanwhile.
-// OnPrimary closes a connection to a read-only server and tries others, which may lead to the new
-// primary. After three it returns ErrReadOnly. The caller closes the connection.
-//
-//	conn, err := cache.OnPrimary(ctx, db)
-//	if err != nil {
-//		return Product{}, err
-//	}
-//	defer conn.Close()
-//
-// It does not detect a server that accepts writes but lags behind, as with Galera and group
-// replication: set wsrep_sync_wait or group_replication_consistency there, or use hold in the map.
-func OnPrimary(ctx context.Context, db Pool) (*sql.Conn, error) {
-	var err error
-	for range primaryTries {
-		var conn *sql.Conn
-		if conn, err = db.Conn(ctx); err != nil {
-			return nil, fmt.Errorf("connect to the primary: %w", err)
-		}
-		if err = takesWrites(ctx, conn); err == nil {
-			return conn, nil
-		}
-		_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // which the pool does not keep
-		_ = conn.Close()                                           // Raw has closed it
-		if !errors.Is(err, ErrReadOnly) && !errors.Is(err, driver.ErrBadConn) {
-			break
-		}
-	}
-	return nil, fmt.Errorf("connect to the primary: %w", err)
-}
-
-// takesWrites returns nil for a connection to a server that does.
-func takesWrites(ctx context.Context, conn *sql.Conn) error {
-	var readOnly, innodb string
-	if err := conn.QueryRowContext(ctx, readOnlySQL).Scan(&readOnly, &innodb); err != nil {
-		return err
-	}
-	for _, value := range []string{readOnly, innodb} {
-		// newer servers have more than on and off
-		if value != "0" && !strings.EqualFold(value, "OFF") {
-			return ErrReadOnly
-		}
-	}
-	return nil
-}
-
-// replicaPause is for how long nothing is sent after a server answered READONLY.
-const replicaPause = time.Second
-
-const (
-	// probePause is the time between two write probes while no server is suspected.
-	probePause = 30 * time.Second
-	// doubtPause is probePause while answers have no young field of [protocol.AliveKey]: the server
-	// may be a master that was demoted.
-	doubtPause = time.Second
-)
-
-// errReplica is returned for a server that refuses to write.
-var errReplica = fmt.Errorf("%w: the server is a replica, which lags behind an UNLINK: lead the client to the master, and turn off ReplicaOnly of a failover client", ErrRedisConnection)
-
-// A replica records that a server refused to write. From then on no answer is used until a server
-// accepts a write: a replica answers reads, and has the fields of the workers too. The zero value is
-// for a server that has refused no write. Safe for concurrent use.
-type replica struct {
-	until atomic.Int64 // no probe until then, in Unix nanoseconds; zero: no suspicion
-	next  atomic.Int64 // when the next pipeline takes a write probe along, likewise
-}
-
-// found records a refusal.
-func (r *replica) found(logger *slog.Logger) {
-	if r.until.Swap(time.Now().Add(replicaPause).UnixNano()) == 0 {
-		logger.LogAttrs(context.Background(), slog.LevelError, "Redis is a replica: every call loads", slog.Any("error", errReplica))
-	}
-}
-
-// accepted records that a server accepted a write probe.
-func (r *replica) accepted(logger *slog.Logger) {
-	if r.until.Load() != 0 && r.until.Swap(0) != 0 {
-		logger.LogAttrs(context.Background(), slog.LevelInfo, "Redis takes writes again")
-	}
-}
-
-// due reports whether the next pipeline takes a write probe along.
-func (r *replica) due(now time.Time) bool {
-	return r.suspected() || now.UnixNano() >= r.next.Load()
-}
-
-// takes reports whether a pipeline that is sent now takes a write probe along: one of several
-// concurrent ones, or each while a server is suspected.
-func (r *replica) takes(now time.Time) bool {
-	next := r.next.Load()
-	return r.suspected() || now.UnixNano() >= next && r.next.CompareAndSwap(next, now.Add(probePause).UnixNano())
-}
-
-// doubt makes a probe due doubtPause after the latest one, instead of probePause.
-func (r *replica) doubt(now time.Time) {
-	if next := r.next.Load(); next > now.Add(doubtPause).UnixNano() {
-		r.next.CompareAndSwap(next, next-int64(probePause-doubtPause))
-	}
-}
-
-// suspected reports whether a server has refused a write and none has accepted one since.
-func (r *replica) suspected() bool { return r.until.Load() != 0 }
-
-// pauses reports whether nothing is sent now.
-func (r *replica) pauses(now time.Time) bool { return now.UnixNano() < r.until.Load() }

@@ -273,7 +273,7 @@ func (c Config) Validate() error {
 	return errors.Join(append(faults, readsMasters(c.Redis))...)
 }
 
-// rules are the faults of what a caller has configured.
+// rules collects an error for each rule that a configuration breaks.
 type rules []error
 
 // refuseIf adds a fault where a rule is broken.

@@ -97,7 +97,7 @@ func (m *memory) get(key string, tags []string) (k kept, ok bool) {
 	return k, ok
 }
 
-// getFresh is get by a policy. It leaves out a value that is due for an early refresh.
+// getFresh returns what get returns for a policy, unless the value is due for an early refresh.
 func (m *memory) getFresh(key string, p *Policy, eager float64) (k kept, ok bool) {
 	if m == nil || p.o.SkipMemory {
 		return kept{}, false

@@ -10,29 +10,29 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The limits of a readQueue. A pipeline of many reads costs less for each than several of few, so
-// while many callers read, one is on its way at a time: measured, 64 callers make 3.7 times as many
-// reads as with GETs of their own, and with two pipelines at a time 2.3 times. Few callers gain
-// nothing from waiting for each other, and on a slow link more pipelines fill the time.
+// The limits of a readQueue. A read costs less in a pipeline of many than in one of few. So while
+// many callers read, one pipeline is in flight at a time: 64 callers then make 3.7 times as many
+// reads as with a GET each, but with two pipelines at a time 2.3 times. Few callers gain nothing by
+// waiting for each other, and on a slow link, one pipeline would leave Redis idle.
 const (
-	mostFlights = 4                      // reads or pipelines on their way
-	manyReads   = 8                      // in a pipeline, on average: then only one is on its way
-	longFlight  = 200 * time.Microsecond // on its way for longer, a pipeline lets others start
+	mostFlights = 4                      // reads or pipelines in flight
+	manyReads   = 8                      // above this average size, one pipeline is in flight
+	longFlight  = 200 * time.Microsecond // after this time in flight, others may start
 )
 
 // sharedBytes is the size above which a value is read alone: others would wait for it.
 const sharedBytes = 32 << 10
 
-// A readQueue lets concurrent reads of one server share pipelines, and with these system calls, the
-// question where workers write, and TIME. A read that finds few others on their way is sent at once,
-// by its own goroutine. Others wait until one of these has ended, and are sent together. So a lone
-// caller does not wait, and the more callers there are, the longer are the pipelines. Safe for
+// A readQueue lets concurrent reads of one server share pipelines. They then also share system
+// calls, TIME and the question where workers write. While few reads are in flight, a read is sent
+// immediately, by its own goroutine. Others wait until one of these has ended, and are sent
+// together. So a lone caller does not wait, and pipelines grow with the number of callers. Safe for
 // concurrent use.
 type readQueue struct {
 	launch func(func()) bool
 
 	mu      sync.Mutex
-	flights int       // reads and pipelines on their way
+	flights int       // reads and pipelines in flight
 	sent    time.Time // the latest one
 	size    float64   // a moving average of their reads
 	waiting []*sharedRead
@@ -78,8 +78,8 @@ func (q *readQueues) read(ctx context.Context, r *request) (raw, map[string]stri
 }
 
 // of returns the queue of the server that has the key of a request, and nil for a request that is
-// sent alone. In a Cluster, tag versions are on other servers than the value, whose failure must
-// not reach other requests.
+// sent alone. In a Cluster, a request with tags is: their versions are on other servers, and a
+// failure of these must not affect other requests.
 func (q *readQueues) of(ctx context.Context, r *request) *readQueue {
 	switch {
 	case q.single != nil:
@@ -123,10 +123,10 @@ func (q *readQueue) read(ctx context.Context, r *request) (raw, map[string]strin
 	q.send(some)
 	patience := time.NewTimer(r.c.redis.timeout)
 	defer patience.Stop()
-	for unsent := true; unsent; {
+	for done := false; !done; {
 		select {
 		case <-s.done:
-			unsent = false
+			done = true
 		case <-ctx.Done():
 			return raw{}, nil, ctx.Err()
 		case <-patience.C:
@@ -211,7 +211,7 @@ type sharedReads []*sharedRead
 // ends the goroutine.
 func (some sharedReads) send() {
 	defer func() {
-		_ = recover() // the readers load, and their own commands meet the same
+		_ = recover() // the callers get errEnded, and load
 		for _, s := range some {
 			close(s.done)
 		}

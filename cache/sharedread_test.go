@@ -55,7 +55,7 @@ func (h *heldReads) fillWay(t *testing.T, all *sync.WaitGroup) {
 		key := fmt.Sprint("first", i) // callers of one key would share a load, and may read again
 		all.Go(func() { _, _ = Fetch(context.Background(), h.Cache, key, loadsNothing, nil) })
 	}
-	testenv.Eventually(t, "reads on their way", func() bool { return h.reads.Load() == mostFlights })
+	testenv.Eventually(t, "reads in flight", func() bool { return h.reads.Load() == mostFlights })
 }
 
 // awaitWaiting waits until so many reads wait for a pipeline.
@@ -70,7 +70,7 @@ func (h *heldReads) awaitWaiting(t *testing.T, q *readQueue, n int) {
 
 func loadsNothing(context.Context) (string, error) { return "", ErrNotFound }
 
-// Reads that come while others are on their way are sent in one pipeline. Each caller gets the
+// Reads that come while others are in flight are sent in one pipeline. Each caller gets the
 // answer to its own key, by the tags of its own policy. A key that holds no text, one that is
 // missing and a caller that leaves do not concern the others.
 func TestReadsSharePipelines(t *testing.T) {
@@ -182,7 +182,7 @@ func TestSharedReadPanics(t *testing.T) {
 	if _, err := Fetch(t.Context(), h.Cache, "k9", func(context.Context) (string, error) { return "v", nil }, nil); err != nil {
 		t.Error(err)
 	}
-	testenv.Eventually(t, "no read is on its way", func() bool {
+	testenv.Eventually(t, "no read is in flight", func() bool {
 		q := h.redis.reads.single
 		q.mu.Lock()
 		defer q.mu.Unlock()
@@ -298,7 +298,7 @@ func TestSharedReadsInACluster(t *testing.T) {
 	for _, key := range byMaster[held] {
 		fetch(&slow, held, key)
 	}
-	testenv.Eventually(t, "reads on their way", func() bool { return reads.Load() == mostFlights })
+	testenv.Eventually(t, "reads in flight", func() bool { return reads.Load() == mostFlights })
 	queue, _ := c.redis.reads.nodes.Load(held)
 	h := &heldReads{Cache: c}
 	h.awaitWaiting(t, queue.(*readQueue), len(byMaster[held])-mostFlights)
@@ -319,7 +319,7 @@ func TestSharedReadsInACluster(t *testing.T) {
 
 type heldKey struct{}
 
-// While pipelines have many reads, one is on its way, unless it takes long. Otherwise there are
+// While pipelines have many reads, one is in flight, unless it takes long. Otherwise there are
 // several.
 func TestReadsOnTheirWay(t *testing.T) {
 	t.Parallel()

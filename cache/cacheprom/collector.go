@@ -47,7 +47,7 @@ type metric struct {
 	values     map[string]uint64
 }
 
-// metrics returns all but those of reads.
+// metrics returns the metrics of a Cache, except those by read.
 func metrics(s cache.Statistics, healthy uint64) []metric {
 	count := func(name, help string, n uint64) metric {
 		return metric{name, help, prometheus.CounterValue, nil, map[string]uint64{"": n}}

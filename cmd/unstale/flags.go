@@ -169,12 +169,12 @@ func (f *mysqlFlags) onSessions(ctx context.Context, command string, do func(*se
 }
 
 // orSchema returns err, or in its place that the schema does not fit, which is then the cause and
-// has a cure. It does not ask a server again that could not be reached.
+// has a cure. It does not ask a server again that has not answered.
 func orSchema(ctx context.Context, s *session.Sessions, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case session.State(err) == session.StateAway:
+	case session.Unanswered(err):
 		return session.Explain(err)
 	}
 	if schema := migrations.Check(ctx, s.DB()); errors.Is(schema, migrations.ErrSchema) {

@@ -109,7 +109,7 @@ func Fix(err error) string {
 	case mysqlerr.NoRight, mysqlerr.NoColumnRight, mysqlerr.NoSpecialRight:
 		return "grant the right that the error names; docs/accounts.md lists the grants"
 	}
-	if isUnanswered(err) {
+	if Unanswered(err) {
 		return noAnswer
 	}
 	switch State(err) {
@@ -127,9 +127,9 @@ func Fix(err error) string {
 
 const noAnswer = "MySQL does not answer in time; check that it runs, and that this host reaches it; if SHOW PROCESSLIST shows sessions that wait for a table, it is locked: " + waitPage
 
-// isUnanswered reports whether no reply came in time. The driver's limit for a reply, and a server
+// Unanswered reports whether no reply came in time. The driver's limit for a reply, and a server
 // that does not greet, end the connection, and the driver reports only that.
-func isUnanswered(err error) bool {
+func Unanswered(err error) bool {
 	var timeout net.Error
 	return State(err) == StateAway && (errors.As(err, &timeout) && timeout.Timeout() || errors.Is(err, mysql.ErrInvalidConn) || errors.Is(err, driver.ErrBadConn))
 }
