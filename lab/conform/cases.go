@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -13,47 +12,32 @@ import (
 )
 
 // caseSchedules returns the schedules that check one rule each.
-func caseSchedules() (cases []schedule) {
-	add := func(name string, needs func(Line) bool, play func(*player) error) {
-		cases = append(cases, schedule{"case/" + name, play, needs})
-	}
+func caseSchedules() []schedule {
 	many := func(ready Line) bool { return ready.Many }
 	memory := func(ready Line) bool { return ready.L1 }
-	add("stores", nil, func(p *player) error { return findsStored(p, false) })
-	add("stores-tagged", nil, func(p *player) error { return findsStored(p, true) })
-	add("not-found", nil, findsNothing)
-	add("failed-load", nil, failsToLoad)
-	add("many", many, loadsMany)
-	add("lease-time", nil, takesShortLease)
-	add("list", nil, leavesList)
+	cases := []schedule{
+		{name: "case/stores", play: func(p *player) error { return findsStored(p, false) }},
+		{name: "case/stores-tagged", play: func(p *player) error { return findsStored(p, true) }},
+		{name: "case/not-found", play: findsNothing},
+		{name: "case/failed-load", play: failsToLoad},
+		{name: "case/many", play: loadsMany, needs: many},
+		{name: "case/lease-time", play: takesShortLease},
+		{name: "case/list", play: leavesList},
+	}
 	for _, e := range storedEntries {
-		add(e.name, nil, func(p *player) error { return meets(p, e) })
+		cases = append(cases, schedule{name: "case/" + e.name, play: e.meets})
 	}
 	for i, g := range globs {
-		add(fmt.Sprint("glob-", i), memory, func(p *player) error { return matches(p, g) })
+		name := fmt.Sprint("case/glob-", i)
+		cases = append(cases, schedule{name, forgets("glob", g.key, func(s *scene, _ []*client) error {
+			return s.deliver(nil, []string{protocol.Escape(strings.TrimSuffix(s.key, g.key)) + g.pattern})
+		}), memory})
 	}
-	add("opens", memory, findsInMemory)
-	add("gap", memory, missesMessage)
-	add("lost-subscription", memory, losesSubscription)
-	add("silence", memory, hearsNothing)
-	return cases
-}
-
-// fetchOnce reads the key of a scene, and reports whether the client has loaded, and whether it
-// made a round trip.
-func (s *scene) fetchOnce(c *client) (r *read, loaded, traveled bool, err error) {
-	p := s.p
-	if r, err = p.ask(c, s, s.key); err != nil {
-		return r, false, false, err
-	}
-	if err = p.until(func() bool { return r.result != nil || len(p.loads) > 0 }, all); err == nil {
-		loaded = len(p.loads) > 0
-		err = p.complete(r)
-	}
-	if err == nil {
-		s.judgeRead(r)
-	}
-	return r, loaded, c.trips > r.trips, err
+	return append(cases,
+		schedule{"case/opens", findsInMemory, memory},
+		schedule{"case/gap", forgets("gap", "", missesMessage), memory},
+		schedule{"case/lost-subscription", forgets("lost-subscription", "", losesSubscription), memory},
+		schedule{"case/silence", forgets("silence", "", hearsNothing), memory})
 }
 
 // tries is how often a client may fail to do what is useful and not required: a command may have
@@ -64,15 +48,14 @@ const tries = 3
 func findsStored(p *player, tagged bool) error {
 	s, found := p.open(tagged), ""
 	for range tries {
-		s.key += ":stored"
-		p.world.commit(s.key, oldMark+s.key)
+		s.rename(":stored")
 		found = ""
 		for i, c := range []*client{p.clients[0], p.clients[0], p.clients[len(p.clients)-1]} {
-			_, loaded, _, err := s.fetchOnce(c)
+			r, err := s.fetch(c)
 			if err != nil {
 				return err
 			}
-			if loaded != (i == 0) {
+			if loaded := r.did.loads > 0; loaded != (i == 0) {
 				found = fmt.Sprintf("read %d of %q has loaded: %v", i+1, s.key, loaded)
 			}
 		}
@@ -80,33 +63,28 @@ func findsStored(p *player, tagged bool) error {
 			return err
 		}
 	}
-	p.ledger.breach("stores", found)
+	p.ledger.breach("stores", "%s", found)
 	return nil
 }
 
 // findsNothing reads a key without a row, and then with one.
 func findsNothing(p *player) error {
 	s := p.open(false)
-	p.world.remove(s.key)
+	delete(p.world.rows, s.key)
 	for range 2 {
-		r, err := p.ask(p.clients[0], s, s.key)
-		if err == nil {
-			err = p.complete(r)
-		}
+		r, err := p.read(p.clients[0], s)
 		if err != nil {
 			return err
 		}
 		if value, ok := r.result.Values[s.key]; ok || r.result.Error != "" {
-			p.ledger.breach("value", fmt.Sprintf("a read of %q, which has no row, got %q and the error %q", s.key, value, r.result.Error))
+			p.ledger.breach("value", "a read of %q, which has no row, got %q and the error %q", s.key, value, r.result.Error)
 		}
 		if err := s.leases(); err != nil {
 			return err
 		}
 	}
-	for step := range writerSteps {
-		if err := s.write(step); err != nil {
-			return err
-		}
+	if err := s.write(stepCommit, stepUnlink, stepMessage); err != nil {
+		return err
 	}
 	return s.end()
 }
@@ -114,21 +92,21 @@ func findsNothing(p *player) error {
 // failsToLoad answers a load with an error.
 func failsToLoad(p *player) error {
 	s := p.open(true)
-	r, err := p.ask(p.clients[0], s, s.key)
+	r, err := p.ask(p.clients[0], s)
+	if err == nil {
+		err = p.until(func() bool { return len(p.loads) > 0 }, all)
+	}
+	if err == nil {
+		err = p.answer(p.loads[0], "the database is away")
+	}
+	if err == nil {
+		err = p.complete(r)
+	}
 	if err != nil {
 		return err
 	}
-	if err := p.until(func() bool { return len(p.loads) > 0 }, all); err != nil {
-		return err
-	}
-	if err := p.answer(p.loads[0], "the database is away"); err != nil {
-		return err
-	}
-	if err := p.complete(r); err != nil {
-		return err
-	}
 	if r.result.Error == "" {
-		p.ledger.breach("value", fmt.Sprintf("a read of %q whose load failed got %q", s.key, r.result.Values))
+		p.ledger.breach("value", "a read of %q whose load failed got %q", s.key, r.result.Values)
 	}
 	return s.leases()
 }
@@ -137,8 +115,8 @@ func failsToLoad(p *player) error {
 func loadsMany(p *player) error {
 	s := p.open(false)
 	other := s.key + ":2"
-	p.world.commit(other, oldMark+other)
-	r, err := p.ask(p.clients[0], s, s.key, other)
+	p.world.rows[other] = oldMark + other
+	r, err := p.ask(p.clients[0], s, other)
 	if err != nil {
 		return err
 	}
@@ -151,37 +129,33 @@ func loadsMany(p *player) error {
 			return err
 		}
 	}
-	for step := range writerSteps {
-		if err := s.write(step); err != nil {
-			return err
-		}
+	if err := s.write(stepCommit, stepUnlink, stepMessage); err != nil {
+		return err
 	}
 	return s.end(r)
 }
 
 // takesShortLease makes the lease of the map shorter than that of the client.
 func takesShortLease(p *player) error {
-	short := mapLease / 2
-	longest := func(d time.Duration) error {
+	limit := func(lease time.Duration) error {
 		for _, c := range p.clients {
-			c.observer.longest = d
+			c.observer.longest = lease
 		}
-		return p.world.shorten(p.ctx, d)
+		return p.world.limit(p.ctx, lease)
 	}
-	if err := longest(short); err != nil {
+	if err := limit(mapLease / 2); err != nil {
 		return err
 	}
 	s := p.open(false)
-	if _, _, _, err := s.fetchOnce(p.clients[0]); err != nil {
+	if _, err := s.fetch(p.clients[0]); err != nil {
 		return err
 	}
-	if err := longest(mapLease); err != nil {
+	if err := limit(mapLease); err != nil {
 		return err
 	}
 	for _, c := range p.clients { // so that it knows
-		s.key += ":again"
-		p.world.commit(s.key, oldMark+s.key)
-		if _, _, _, err := s.fetchOnce(c); err != nil {
+		s.rename(":again")
+		if _, err := s.fetch(c); err != nil {
 			return err
 		}
 	}
@@ -194,97 +168,71 @@ func leavesList(p *player) error {
 	if err := p.world.admin.RPush(p.ctx, s.key, "x").Err(); err != nil {
 		return err
 	}
-	if _, _, _, err := s.fetchOnce(p.clients[0]); err != nil {
+	if _, err := s.fetch(p.clients[0]); err != nil {
 		return err
 	}
 	if kind := p.world.admin.Type(p.ctx, s.key).Val(); kind != "list" {
-		p.ledger.breach("foreign", fmt.Sprintf("a list is now a %s", kind))
+		p.ledger.breach("foreign", "a list is now a %s", kind)
 	}
 	return s.leases()
 }
 
-// A storedEntry is an entry that Redis holds when a reader comes.
+// A storedEntry is an entry that Redis holds when a reader comes. The rule decides about it: by
+// any-order it is used, by foreign it stays, and by all others it is loaded and replaced.
 type storedEntry struct {
 	name, rule string
-	text       func(s *scene, e int64) string // e is when it expires
-	expired    bool
-	usable     bool // the reader returns its value without a load
-	stays      bool // it is not replaced
-	tagged     bool
+	text       string // with KEY, TAG, LATER and BEFORE: times of expiry; ZIPPED: the old value
 }
 
-// quoted returns a text as JSON.
-func quoted(text string) string {
-	b, _ := json.Marshal(text) // a text has JSON
-	return string(b)
-}
-
-// storedEntries are entries by the rule that decides about them.
 var storedEntries = []storedEntry{
-	{name: "order-of-fields", rule: "any-order", usable: true, text: func(s *scene, e int64) string {
-		return fmt.Sprintf(`{"v":%s,"zz":{"a":[1,"}"]},"e":%d}`, quoted(oldMark+s.key), e)
-	}},
-	{name: "white-space", rule: "any-order", usable: true, text: func(s *scene, e int64) string {
-		return fmt.Sprintf("{ \"e\" : %d ,\n\"v\" : %s }", e, quoted(oldMark+s.key))
-	}},
-	{name: "gzip", rule: "any-order", usable: true, text: func(s *scene, e int64) string {
-		var b bytes.Buffer
-		w := gzip.NewWriter(&b)
-		_, _ = w.Write([]byte(quoted(oldMark + s.key))) // into memory
-		_ = w.Close()
-		return fmt.Sprintf(`{"e":%d,"c":"gzip","v":"%s"}`, e, base64.StdEncoding.EncodeToString(b.Bytes()))
-	}},
-	{name: "expired", rule: "expired", expired: true, text: func(s *scene, e int64) string {
-		return fmt.Sprintf(`{"e":%d,"v":%s}`, e, quoted("expired "+s.key))
-	}},
-	{name: "no-value", rule: "unreadable", text: func(_ *scene, e int64) string { return fmt.Sprintf(`{"e":%d}`, e) }},
-	{name: "torn", rule: "unreadable", text: func(_ *scene, e int64) string { return fmt.Sprintf(`{"e":%d,"v":"x`, e) }},
-	{name: "bytes", rule: "unreadable", text: func(_ *scene, e int64) string { return fmt.Sprintf("{\"e\":%d,\"v\":\xff\xfe\x00}", e) }},
-	{name: "unknown-format", rule: "foreign", stays: true, text: func(_ *scene, e int64) string { return fmt.Sprintf(`{"f":9,"e":%d,"v":"x"}`, e) }},
-	{name: "unknown-codec", rule: "foreign", stays: true, text: func(_ *scene, e int64) string { return fmt.Sprintf(`{"e":%d,"c":"conform-9","v":"eA=="}`, e) }},
-	{name: "other-version", rule: "tags", tagged: true, text: func(s *scene, e int64) string {
-		return fmt.Sprintf(`{"e":%d,"t":{%s:"other:1"},"v":%s}`, e, quoted(s.tag), quoted("other "+s.key))
-	}},
-	{name: "without-tag", rule: "tags", tagged: true, text: func(s *scene, e int64) string {
-		return fmt.Sprintf(`{"e":%d,"v":%s}`, e, quoted("untagged "+s.key))
-	}},
+	{"order-of-fields", "any-order", `{"v":"old KEY","zz":{"a":[1,"}"]},"e":LATER}`},
+	{"white-space", "any-order", "{ \"e\" : LATER ,\n\"v\" : \"old KEY\" }"},
+	{"gzip", "any-order", `{"e":LATER,"c":"gzip","v":"ZIPPED"}`},
+	{"expired", "expired", `{"e":BEFORE,"v":"expired KEY"}`},
+	{"no-value", "unreadable", `{"e":LATER}`},
+	{"torn", "unreadable", `{"e":LATER,"v":"x`},
+	{"bytes", "unreadable", "{\"e\":LATER,\"v\":\xff\xfe\x00}"},
+	{"unknown-format", "foreign", `{"f":9,"e":LATER,"v":"x"}`},
+	{"unknown-codec", "foreign", `{"e":LATER,"c":"conform-9","v":"eA=="}`},
+	{"other-version", "tags", `{"e":LATER,"t":{"TAG":"other:1"},"v":"other KEY"}`},
+	{"without-tag", "tags", `{"e":LATER,"v":"untagged KEY"}`},
 }
 
-// meets reads a key that has an entry, in each process.
-func meets(p *player, e storedEntry) error {
-	s := p.open(e.tagged)
+// meets reads a key that has an entry.
+func (e storedEntry) meets(p *player) error {
+	s := p.open(e.rule == "tags")
 	now, err := p.world.admin.Time(p.ctx).Result()
 	if err != nil {
 		return err
 	}
-	ends := now.Add(time.Hour)
-	if e.expired {
-		ends = now.Add(-time.Hour)
-	}
-	text := e.text(s, ends.UnixMilli())
+	var zipped bytes.Buffer
+	w := gzip.NewWriter(&zipped)
+	fmt.Fprintf(w, `"%s%s"`, oldMark, s.key) // into memory
+	_ = w.Close()
+	text := strings.NewReplacer(
+		"KEY", s.key, "TAG", s.tag, "ZIPPED", base64.StdEncoding.EncodeToString(zipped.Bytes()),
+		"LATER", fmt.Sprint(now.Add(time.Hour).UnixMilli()), "BEFORE", fmt.Sprint(now.Add(-time.Hour).UnixMilli()),
+	).Replace(e.text)
 	if err := p.world.admin.Set(p.ctx, s.key, text, 2*time.Hour).Err(); err != nil {
 		return err
 	}
-	r, loaded, _, err := s.fetchOnce(p.clients[0])
+	r, err := s.fetch(p.clients[0])
 	if err != nil {
 		return err
 	}
 	after, _ := p.world.admin.Get(p.ctx, s.key).Result()
+	loaded, used, stays := r.did.loads > 0, e.rule == "any-order", e.rule == "foreign"
 	switch {
-	case loaded == e.usable:
-		p.ledger.breach(e.rule, fmt.Sprintf("a read that found %q has loaded: %v, and got %q", text, loaded, r.result.Values))
-	case e.usable:
-	case (after == text) != e.stays:
-		p.ledger.breach(e.rule, fmt.Sprintf("after a read that found %q, the key has %q", text, after))
+	case loaded == used:
+		p.ledger.breach(e.rule, "a read that found %q has loaded: %v, and got %q", text, loaded, r.result.Values)
+	case !used && (after == text) != stays:
+		p.ledger.breach(e.rule, "after a read that found %q, the key has %q", text, after)
 	}
 	return s.leases()
 }
 
-// A globCase is a pattern that matches a key.
-type globCase struct{ pattern, key string }
-
-// globs are appended to the key of the scene.
-var globs = []globCase{
+// globs are patterns that match keys. Both are appended to the key of the scene.
+var globs = []struct{ pattern, key string }{
 	{"kq??", "kqü"},
 	{"kq?*\\?", "kqü?"},
 	{"*\\*b", "a*b"},
@@ -313,15 +261,13 @@ func (p *player) memories() (open []*client, err error) {
 // remembered opens a scene whose old value is in the memory of clients. The suffix ends the key.
 func remembered(p *player, suffix string) (s *scene, open []*client, err error) {
 	s = p.open(false)
-	s.key += suffix
-	s.name = s.key
-	p.world.commit(s.key, oldMark+s.key)
+	s.rename(suffix)
 	if open, err = p.memories(); err != nil {
 		return s, nil, err
 	}
 	for _, c := range open {
 		for range 2 {
-			if _, _, _, err := s.fetchOnce(c); err != nil {
+			if _, err := s.fetch(c); err != nil {
 				return s, nil, err
 			}
 			c.hasOld = true
@@ -337,15 +283,15 @@ func findsInMemory(p *player) error {
 		if err != nil {
 			return err
 		}
-		all := true
+		trips := 0
 		for _, c := range open {
-			_, _, traveled, err := s.fetchOnce(c)
+			r, err := s.fetch(c)
 			if err != nil {
 				return err
 			}
-			all = all && !traveled
+			trips += r.did.trips
 		}
-		if all {
+		if trips == 0 {
 			return nil
 		}
 	}
@@ -353,56 +299,37 @@ func findsInMemory(p *player) error {
 	return nil
 }
 
-// afterwards reads in each client: what is in memory must be gone.
-func (s *scene) afterwards(rule string, open []*client) error {
-	for _, c := range open {
-		r, err := s.p.ask(c, s, s.key)
-		if err == nil {
-			err = s.p.complete(r)
-		}
-		if err != nil {
+// forgets returns a schedule: what is in memory becomes old, something happens from which clients
+// know that by a rule, and then their memory must not have it.
+func forgets(rule, suffix string, happens func(*scene, []*client) error) func(*player) error {
+	return func(p *player) error {
+		s, open, err := remembered(p, suffix)
+		if err != nil || len(open) == 0 {
 			return err
 		}
-		if r.result.Values[s.key] == oldMark+s.key {
-			s.p.ledger.breach(rule, fmt.Sprintf("a read of %q got the old value from memory", s.key))
+		if err := s.write(stepCommit, stepUnlink); err != nil {
+			return err
 		}
+		defer p.world.silence(false)
+		if err := happens(s, open); err != nil {
+			return err
+		}
+		for _, c := range open {
+			r, err := p.read(c, s)
+			if err != nil {
+				return err
+			}
+			if r.result.Values[s.key] == oldMark+s.key {
+				p.ledger.breach(rule, "a read of %q got the old value from memory", s.key)
+			}
+		}
+		return nil
 	}
-	return nil
-}
-
-// change commits and unlinks without a message.
-func (s *scene) change() error {
-	if err := s.write(stepCommit); err != nil {
-		return err
-	}
-	return s.write(stepUnlink)
-}
-
-// matches sends a pattern that matches the key.
-func matches(p *player, g globCase) error {
-	s, open, err := remembered(p, g.key)
-	if err != nil || len(open) == 0 {
-		return err
-	}
-	if err := s.change(); err != nil {
-		return err
-	}
-	if err := s.deliver(nil, []string{protocol.Escape(strings.TrimSuffix(s.key, g.key)) + g.pattern}); err != nil {
-		return err
-	}
-	return s.afterwards("glob", open)
 }
 
 // missesMessage loses the message about the key. Others follow it.
-func missesMessage(p *player) error {
-	s, open, err := remembered(p, "")
-	if err != nil || len(open) == 0 {
-		return err
-	}
-	if err := s.change(); err != nil {
-		return err
-	}
-	if err := p.world.message(p.ctx, []string{s.key}, nil, true); err != nil {
+func missesMessage(s *scene, _ []*client) error {
+	if err := s.p.world.message(s.p.ctx, []string{s.key}, nil, true); err != nil {
 		return err
 	}
 	for range 2 { // when the second one is applied, the number of the first one has been seen
@@ -410,51 +337,35 @@ func missesMessage(p *player) error {
 			return err
 		}
 	}
-	return s.afterwards("gap", open)
+	return nil
 }
 
-// losesSubscription cuts the subscription. The message about the key is sent meanwhile.
-func losesSubscription(p *player) error {
-	s, open, err := remembered(p, "")
-	if err != nil || len(open) == 0 {
-		return err
-	}
+// losesSubscription cuts the subscriptions. No message about the key comes.
+func losesSubscription(s *scene, open []*client) error {
 	for _, c := range open {
-		before := c.proxy.subscriptions()
-		c.proxy.cut(c.proxy.subscribers)
-		for end := time.Now().Add(patience); c.proxy.subscriptions() == before && time.Now().Before(end); {
-			if _, err := p.absorb(period / 20); err != nil {
+		before := c.proxy.begun.Load()
+		c.proxy.cut(subscribed)
+		for end := time.Now().Add(patience); c.proxy.begun.Load() == before && time.Now().Before(end); {
+			if _, err := s.p.absorb(period / 20); err != nil {
 				return err
 			}
 		}
 	}
-	if err := s.change(); err != nil {
-		return err
-	}
-	if open, err = p.memories(); err != nil {
-		return err
-	}
-	return s.afterwards("lost-subscription", open)
+	_, err := s.p.memories()
+	return err
 }
 
 // hearsNothing stops the heartbeats.
-func hearsNothing(p *player) error {
-	s, open, err := remembered(p, "")
-	if err != nil || len(open) == 0 {
-		return err
-	}
-	p.world.silence(true)
-	defer p.world.silence(false)
-	if err := s.change(); err != nil {
-		return err
-	}
+func hearsNothing(s *scene, open []*client) error {
+	s.p.world.silence(true)
 	for _, c := range open {
-		if ok, err := p.opened(c, false); err != nil || !ok {
-			if err == nil {
-				p.ledger.breach("silence", fmt.Sprintf("the cache is open %v after the last heartbeat", patience))
-			}
+		ok, err := s.p.opened(c, false)
+		if err != nil {
 			return err
 		}
+		if !ok {
+			s.p.ledger.breach("silence", "the cache is open %v after the last heartbeat", patience)
+		}
 	}
-	return s.afterwards("silence", open)
+	return nil
 }

@@ -1,7 +1,6 @@
 package conform
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -46,72 +45,68 @@ func (o ClientOptions) Validate() error {
 	return nil
 }
 
+// open starts the client, and returns what it is called.
+func (o ClientOptions) open(ctx context.Context, hello Line) (client reader, name string, err error) {
+	if o.Plain || o.Plant != "" {
+		client, err = newPlainReader(ctx, hello, o)
+		return client, "reader of docs/protocol.md", err
+	}
+	client, err = newGoReader(hello, o.L1)
+	return client, "package cache", err
+}
+
 // ServeClient is the driver of a client in Go: it obeys lines of in and writes lines to out, until
 // in ends or a line asks it to close.
 func ServeClient(ctx context.Context, in io.Reader, out io.Writer, o ClientOptions) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
+	lines := json.NewDecoder(in)
 	d := &driver{out: json.NewEncoder(out), waiting: map[int]chan Line{}}
 	defer d.calls.Wait()
 	defer cancel()
-	var client reader
-	for lines := bufio.NewReader(in); ; {
-		text, err := lines.ReadBytes('\n')
-		if errors.Is(err, io.EOF) {
-			return nil
+	var l Line
+	if err := lines.Decode(&l); err != nil {
+		return orderly(err)
+	}
+	if l.Type != lineHello {
+		return fmt.Errorf("the first line has the type %q, wanted %q", l.Type, lineHello)
+	}
+	client, name, err := o.open(ctx, l)
+	if err != nil {
+		return err
+	}
+	defer func() { cancel(); err = errors.Join(err, client.Close()) }()
+	if o.L1 {
+		if err := wait(ctx, client, func(_ int64, open bool) bool { return open }); err != nil {
+			return err
 		}
+	}
+	d.tell(Line{Type: lineReady, Version: DriverVersion, Name: name, L1: o.L1, Many: true})
+	for {
 		var l Line
-		if err == nil {
-			err = json.Unmarshal(text, &l)
-		}
-		if err != nil {
-			return fmt.Errorf("read a line: %w", err)
-		}
-		if client == nil && l.Type != lineHello {
-			return fmt.Errorf("the first line has the type %q, wanted %q", l.Type, lineHello)
+		if err := lines.Decode(&l); err != nil {
+			return orderly(err)
 		}
 		switch l.Type {
-		case lineHello:
-			name := "package cache"
-			if o.Plain || o.Plant != "" {
-				name = "reader of docs/protocol.md"
-				client, err = newPlainReader(ctx, l, o)
-			} else {
-				client, err = newGoReader(ctx, l, o.L1)
-			}
-			if err != nil {
-				return err
-			}
-			defer func() { cancel(); err = errors.Join(err, client.Close()) }()
-			if o.L1 {
-				if err := d.wait(ctx, client, func(_ int64, open bool) bool { return open }); err != nil {
-					return err
-				}
-			}
-			d.tell(Line{Type: lineReady, Version: DriverVersion, Name: name, L1: o.L1, Many: true})
 		case lineFetch, lineMany:
-			d.calls.Go(func() {
-				answer := Line{Type: lineResult, ID: l.ID}
-				var failed error
-				if answer.Values, failed = client.get(ctx, l.Keys, l.Tags, d.load); failed != nil {
-					answer.Error = failed.Error()
-				}
-				d.tell(answer)
-			})
+			d.calls.Go(func() { d.fetch(ctx, client, l) })
 		case lineLoaded:
 			d.loaded(l)
 		case lineStats:
-			d.calls.Go(func() {
-				if d.wait(ctx, client, func(evicted int64, _ bool) bool { return evicted >= l.Evicted }) == nil {
-					evicted, open := client.applied()
-					d.tell(Line{Type: lineStats, ID: l.ID, Evicted: evicted, Open: open})
-				}
-			})
+			d.calls.Go(func() { d.stats(ctx, client, l) })
 		case lineClose:
 			return nil
 		default:
 			return fmt.Errorf("a line has the unknown type %q", l.Type)
 		}
 	}
+}
+
+// orderly returns the error of a read, unless it is the end of the input.
+func orderly(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return fmt.Errorf("read a line: %w", err)
 }
 
 // A driver sends lines and waits for the values of loads.
@@ -129,6 +124,22 @@ func (d *driver) tell(l Line) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	_ = d.out.Encode(l)
+}
+
+func (d *driver) fetch(ctx context.Context, client reader, l Line) {
+	answer := Line{Type: lineResult, ID: l.ID}
+	var err error
+	if answer.Values, err = client.get(ctx, l.Keys, l.Tags, d.load); err != nil {
+		answer.Error = err.Error()
+	}
+	d.tell(answer)
+}
+
+func (d *driver) stats(ctx context.Context, client reader, l Line) {
+	if wait(ctx, client, func(evicted int64, _ bool) bool { return evicted >= l.Evicted }) == nil {
+		evicted, open := client.applied()
+		d.tell(Line{Type: lineStats, ID: l.ID, Evicted: evicted, Open: open})
+	}
 }
 
 // load asks the judge for values.
@@ -161,7 +172,7 @@ func (d *driver) loaded(l Line) {
 }
 
 // wait looks at a client until done.
-func (d *driver) wait(ctx context.Context, client reader, done func(evicted int64, open bool) bool) error {
+func wait(ctx context.Context, client reader, done func(evicted int64, open bool) bool) error {
 	ticker := time.NewTicker(time.Millisecond)
 	defer ticker.Stop()
 	for !done(client.applied()) {

@@ -5,12 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/url"
+	"slices"
 	"strings"
+	"sync"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/unstale/unstale/lab/rig"
 )
@@ -42,9 +41,6 @@ func (c Config) WithDefaults() Config {
 	rig.OrDefault(&c.Pairs, 500)
 	rig.OrDefault(&c.Every, 1)
 	rig.OrDefault(&c.Most, 20)
-	if c.Seed == 0 {
-		c.Seed = 1 + rand.Uint64N(1<<32)
-	}
 	if c.Progress == nil {
 		c.Progress = io.Discard
 	}
@@ -74,12 +70,16 @@ func (c Config) Validate() error {
 type kind struct {
 	name      string
 	schedules []schedule
+	many      bool // Config.Every counts
 }
 
 // schedules returns all schedules.
 func (c Config) schedules(withClock bool) []kind {
 	plain, eventful := orderSchedules(withClock)
-	return []kind{{"cases", caseSchedules()}, {"one reader", plain}, {"one reader and an event", eventful}, {"two readers", pairSchedules(c.Seed, c.Pairs)}}
+	return []kind{
+		{"cases", caseSchedules(), false}, {"one reader", plain, false},
+		{"one reader and an event", eventful, true}, {"two readers", pairSchedules(c.Seed, c.Pairs), true},
+	}
 }
 
 // chosen returns the schedules of a name, or of all names that begin so.
@@ -104,12 +104,15 @@ func (c Config) narrowed(withClock bool) []kind {
 		}
 		return []kind{only}
 	}
-	for i := range kinds[2:] {
-		var some []schedule
-		for n := 0; n < len(kinds[2+i].schedules); n += c.Every {
-			some = append(some, kinds[2+i].schedules[n])
+	for i := range kinds {
+		if !kinds[i].many {
+			continue
 		}
-		kinds[2+i].schedules = some
+		var some []schedule
+		for next := range slices.Chunk(kinds[i].schedules, c.Every) {
+			some = append(some, next[0])
+		}
+		kinds[i].schedules = some
 	}
 	return kinds
 }
@@ -121,23 +124,24 @@ func Examine(ctx context.Context, cfg Config) (report *Report, err error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(cfg.Progress, "conform: seed %d\n", cfg.Seed)
-	redis.SetLogger(rig.Silence{})
-	w, err := openWorld(ctx, cfg.RedisURL)
+	dir, clean, err := rig.Begin("conform", &cfg.Seed, cfg.Progress)
+	if err != nil {
+		return nil, err
+	}
+	defer clean()
+	w, err := openWorld(ctx, cfg.RedisURL, dir)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, w.end()) }()
 	began := time.Now()
 	working, stop := context.WithCancel(ctx)
-	beating := make(chan struct{})
-	go func() { defer close(beating); w.heartbeats(working) }()
-	defer func() { stop(); <-beating }()
+	var beating sync.WaitGroup
+	beating.Go(func() { w.heartbeats(working) })
+	defer func() { stop(); beating.Wait() }()
 	p := &player{ctx: ctx, world: w, events: make(chan event, 256), ledger: &ledger{schedule: "start"}, reads: map[int]*read{}, answered: map[int]*Line{}}
 	report = &Report{Seed: cfg.Seed, Command: strings.Join(cfg.Command, " "), NotPlayed: []string{}, Kinds: []Played{}}
-	defer func() {
-		report.add(p, w, time.Since(began))
-	}()
+	defer func() { report.add(p, time.Since(began)) }()
 	defer func() { stop(); err = errors.Join(err, p.dismiss(err == nil && len(p.ledger.breaches) == 0)) }()
 	for range 2 {
 		if err := p.enlist(cfg.Command, working); err != nil {
@@ -178,7 +182,7 @@ func (p *player) playAll(k kind, report *Report, cfg Config) (more bool, err err
 		}
 		played.Schedules++
 		if errors.Is(err, errStuck) {
-			p.ledger.breach("answers", p.stuck())
+			p.blameStuck()
 			return false, nil
 		}
 		if err != nil {
@@ -195,31 +199,20 @@ func (p *player) playAll(k kind, report *Report, cfg Config) (more bool, err err
 	return len(p.ledger.breaches) == 0, nil
 }
 
-// stuck says what the client has to do.
-func (p *player) stuck() string {
+// blameStuck says what the client has to do.
+func (p *player) blameStuck() {
 	waiting := 0
 	for _, r := range p.reads {
-		if r.result == nil {
+		if r.runs() {
 			waiting++
 		}
 	}
-	return fmt.Sprintf("the client did nothing for %v: %d reads have no result, %d loads and %d round trips were held", patience, waiting, len(p.loads), len(p.held))
+	p.ledger.breach("answers", "the client did nothing for %v: %d reads have no result, %d loads and %d round trips were held", patience, waiting, len(p.loads), len(p.held))
 }
 
-// dismiss ends the processes and proxies. A client must end when its standard input does.
+// dismiss ends the processes and proxies, after the context of enlist. A client must end when its
+// standard input does.
 func (p *player) dismiss(orderly bool) (err error) {
-	drained := make(chan struct{})
-	done := make(chan struct{})
-	go func() { // a client may still write
-		defer close(drained)
-		for {
-			select {
-			case <-p.events:
-			case <-done:
-				return
-			}
-		}
-	}()
 	for _, c := range p.clients {
 		if orderly {
 			err = errors.Join(err, c.process.Tell(Line{Type: lineClose}))
@@ -230,7 +223,5 @@ func (p *player) dismiss(orderly bool) (err error) {
 		}
 		c.proxy.stop()
 	}
-	close(done)
-	<-drained
 	return err
 }

@@ -15,14 +15,14 @@ import (
 
 // A goReader is package cache, as an application uses it.
 type goReader struct {
-	prefix  int // its length
+	prefix  string
 	client  *redis.Client
 	cache   *cache.Cache
 	policy  *cache.Policy
 	evicted atomic.Int64
 }
 
-func newGoReader(_ context.Context, hello Line, memory bool) (reader, error) {
+func newGoReader(hello Line, memory bool) (reader, error) {
 	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 	options, err := redis.ParseURL(hello.Redis)
 	if err != nil {
@@ -31,7 +31,7 @@ func newGoReader(_ context.Context, hello Line, memory bool) (reader, error) {
 	redis.SetLogger(rig.Silence{})
 	options.ContextTimeoutEnabled = true
 	options.ReadTimeout, options.WriteTimeout = ms(hello.Timeout), ms(hello.Timeout)
-	g := &goReader{prefix: len(hello.Prefix), client: redis.NewClient(options)}
+	g := &goReader{prefix: hello.Prefix, client: redis.NewClient(options)}
 	if g.policy, err = cache.NewPolicy(cache.Options{TTL: ms(hello.TTL), Stale: -1}); err != nil {
 		return nil, err
 	}
@@ -54,39 +54,45 @@ func (g *goReader) applied() (int64, bool) { return g.evicted.Load(), g.cache.He
 
 func (g *goReader) get(ctx context.Context, keys, tags []string, load loader) (map[string]string, error) {
 	p := g.policy.Tagged(tags...)
-	if len(keys) == 1 {
-		value, err := cache.Fetch(ctx, g.cache, keys[0][g.prefix:], func(ctx context.Context) (string, error) {
-			values, err := load(ctx, keys)
-			value, ok := values[keys[0]]
-			if err == nil && !ok {
-				err = cache.ErrNotFound
-			}
-			return value, err
-		}, p)
-		if errors.Is(err, cache.ErrNotFound) {
-			return nil, nil
-		}
-		return map[string]string{keys[0]: value}, err
-	}
 	names := make([]string, len(keys))
 	for i, key := range keys {
-		names[i] = key[g.prefix:]
+		names[i] = g.name(key)
 	}
-	found, err := cache.FetchMany(ctx, g.cache, names, func(ctx context.Context, names []string) (map[string]string, error) {
+	loadNames := func(ctx context.Context, names []string) (map[string]string, error) {
 		wanted := make([]string, len(names))
 		for i, name := range names {
-			wanted[i] = keys[0][:g.prefix] + name
+			wanted[i] = g.key(name)
 		}
 		values, err := load(ctx, wanted)
-		loaded := map[string]string{}
-		for key, value := range values {
-			loaded[key[g.prefix:]] = value
-		}
-		return loaded, err
-	}, p)
-	values := map[string]string{}
-	for name, value := range found {
-		values[keys[0][:g.prefix]+name] = value
+		return renamed(values, g.name), err
 	}
-	return values, err
+	if len(keys) > 1 {
+		values, err := cache.FetchMany(ctx, g.cache, names, loadNames, p)
+		return renamed(values, g.key), err
+	}
+	value, err := cache.Fetch(ctx, g.cache, names[0], func(ctx context.Context) (string, error) {
+		values, err := loadNames(ctx, names)
+		value, ok := values[names[0]]
+		if err == nil && !ok {
+			err = cache.ErrNotFound
+		}
+		return value, err
+	}, p)
+	if errors.Is(err, cache.ErrNotFound) {
+		return nil, nil
+	}
+	return map[string]string{keys[0]: value}, err
+}
+
+// name returns the name of a key for the cache, which adds the prefix itself.
+func (g *goReader) name(key string) string { return key[len(g.prefix):] }
+
+func (g *goReader) key(name string) string { return g.prefix + name }
+
+func renamed(values map[string]string, name func(string) string) map[string]string {
+	found := map[string]string{}
+	for before, value := range values {
+		found[name(before)] = value
+	}
+	return found
 }

@@ -1,10 +1,10 @@
 package conform
 
 import (
+	"cmp"
 	"crypto/sha1"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,14 +16,17 @@ import (
 // keyPrefix begins all keys of a run.
 const keyPrefix = "conform:"
 
-// scriptNames are the scripts of the protocol by their text and by their SHA-1.
+// scripts are those of the protocol.
+var scripts = []struct{ name, text string }{
+	{"lease", protocol.LeaseScript}, {"stamp", protocol.StampScript}, {"fill", protocol.FillScript},
+	{"release", protocol.ReleaseScript}, {"expire", protocol.ExpireScript},
+}
+
+// scriptNames are their names by their text and by their SHA-1.
 var scriptNames = func() map[string]string {
 	names := map[string]string{}
-	for name, text := range map[string]string{
-		"lease": protocol.LeaseScript, "stamp": protocol.StampScript, "fill": protocol.FillScript,
-		"release": protocol.ReleaseScript, "expire": protocol.ExpireScript,
-	} {
-		names[text], names[digestOf(text)] = name, name
+	for _, script := range scripts {
+		names[script.text], names[digestOf(script.text)] = script.name, script.name
 	}
 	return names
 }()
@@ -33,27 +36,30 @@ func digestOf(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
+// unknownScript is the name of a script that is not the protocol's.
+const unknownScript = "unknown"
+
+// storers are the commands that store a value under their first argument.
+var storers = []string{"SET", "SETEX", "PSETEX", "SETNX", "MSET", "GETSET"}
+
 // readers are the commands that may touch a key of the run without a script. GETEX extends a
 // sliding value.
 var readers = []string{"GET", "MGET", "GETEX", "PTTL", "TTL", "PEXPIRETIME", "EXISTS", "STRLEN", "TYPE", "GETRANGE", "EVAL_RO", "EVALSHA_RO"}
 
-// scriptOf returns the script that a command runs, with its KEYS and ARGV: "" if it runs none, and
-// "unknown" for another one than the protocol's.
-func (c command) scriptOf() (name string, keys, argv []string) {
+// findScript sets the script of a command, with its KEYS and ARGV.
+func (c *command) findScript() {
 	if c.name != "EVAL" && c.name != "EVALSHA" || len(c.args) < 2 {
-		return "", nil, nil
+		return
 	}
 	script := c.args[0]
 	if c.name == "EVALSHA" {
 		script = strings.ToLower(script)
 	}
-	if name = scriptNames[script]; name == "" {
-		name = "unknown"
-	}
+	c.script = cmp.Or(scriptNames[script], unknownScript)
 	n, _ := strconv.Atoi(c.args[1])
 	rest := c.args[2:]
 	n = min(max(n, 0), len(rest))
-	return name, rest[:n], rest[n:]
+	c.keys, c.argv = rest[:n], rest[n:]
 }
 
 // concerns reports whether a command touches a key of the run.
@@ -71,12 +77,11 @@ func (c command) changes() bool {
 // sort finds the kind of a trip. It reports false if the trip need not be held.
 func (t *trip) sort() (held bool) {
 	for _, c := range t.commands {
-		script, _, _ := c.scriptOf()
 		held = held || c.concerns()
 		switch {
-		case script == "fill", script == "" && c.changes():
+		case c.script == "fill", c.script == "" && c.changes():
 			t.kind = fills
-		case script == "lease":
+		case c.script == "lease":
 			t.kind = max(t.kind, leases)
 		}
 	}
@@ -122,72 +127,66 @@ func (o *observer) loadBegan(keys []string) {
 func (o *observer) observe(t *trip) {
 	o.at++
 	for i, c := range t.commands {
-		script, keys, argv := c.scriptOf()
-		if !c.concerns() && script == "" {
-			continue
-		}
-		if t.answered() {
-			o.learn(c, script, keys, argv, t.replies[i])
-			continue
-		}
-		switch script {
-		case "unknown":
-			o.ledger.breach("scripts", fmt.Sprintf("%s of a script that is not the protocol's: %.80q", c.name, c.args))
-		case "":
-			switch {
-			case !c.changes():
-			case slices.Contains([]string{"SET", "SETEX", "PSETEX", "SETNX", "MSET", "GETSET"}, c.name) && strings.HasPrefix(c.args[0], keyPrefix):
-				o.ledger.breach("fill", fmt.Sprintf("%s %s stores a value without fill.lua", c.name, c.args[0]))
-			default:
-				o.ledger.breach("scripts", fmt.Sprintf("%s %.80q", c.name, c.args))
-			}
+		switch {
+		case !c.concerns() && c.script == "":
+		case t.answered():
+			o.learn(c, t.replies[i])
+		case c.script == unknownScript:
+			o.ledger.breach("scripts", "%s of a script that is not the protocol's: %.80q", c.name, c.args)
+		case c.script != "":
+			o.checkNames(c)
+			o.checkArguments(c)
+		case !c.changes():
+		case slices.Contains(storers, c.name) && strings.HasPrefix(c.args[0], keyPrefix):
+			o.ledger.breach("fill", "%s %s stores a value without fill.lua", c.name, c.args[0])
 		default:
-			o.checkNames(script, keys)
-			o.checkArguments(script, keys, argv)
+			o.ledger.breach("scripts", "%s %.80q", c.name, c.args)
 		}
 	}
 }
 
 // checkNames checks the KEYS of a script.
-func (o *observer) checkNames(script string, keys []string) {
-	value, wanted := "", []string(nil)
-	switch script {
-	case "lease", "fill":
-		value = strings.Join(keys[min(2, len(keys)):], " ")
-		lease, _ := protocol.LeaseKey(value)
-		hold, _ := protocol.HoldKey(value)
-		wanted = []string{lease, hold, value}
-	case "stamp":
-		value = strings.Join(keys[:min(1, len(keys))], " ")
-		hold, _ := protocol.HoldKey(value)
-		if !strings.HasPrefix(value, protocol.StampPrefix) {
-			value = protocol.StampPrefix + value
-		}
-		wanted = []string{value, hold}
-	case "release":
-		wanted = keys
-		if inner, ok := protocol.InnerKey(strings.Join(keys[:min(1, len(keys))], "")); !ok || len(keys) > 2 || len(keys) == 2 && keys[1] != inner {
-			wanted = []string{"lock:fill:{K}", inner}
-		}
-	default:
-		return
+func (o *observer) checkNames(c command) {
+	first, last := "", ""
+	if len(c.keys) > 0 {
+		first, last = c.keys[0], c.keys[len(c.keys)-1]
 	}
-	if !slices.Equal(keys, wanted) {
-		o.ledger.breach("names", fmt.Sprintf("%s.lua got the keys %q, wanted %q", script, keys, wanted))
+	wanted := c.keys
+	switch c.script {
+	case "lease", "fill":
+		lease, _ := protocol.LeaseKey(last)
+		hold, _ := protocol.HoldKey(last)
+		wanted = []string{lease, hold, last}
+	case "stamp":
+		stamp := protocol.StampKey(strings.TrimPrefix(first, protocol.StampPrefix))
+		hold, _ := protocol.HoldKey(stamp)
+		wanted = []string{stamp, hold}
+	case "release":
+		inner, ok := protocol.InnerKey(first)
+		if wanted = []string{first, inner}; !ok {
+			wanted[0] = "lock:fill:{K}"
+		}
+		if len(c.keys) == 1 { // the value is optional
+			wanted = wanted[:1]
+		}
+	}
+	if !slices.Equal(c.keys, wanted) {
+		o.ledger.breach("names", "%s.lua got the keys %q, wanted %q", c.script, c.keys, wanted)
 	}
 }
 
 // checkArguments checks the ARGV of a script.
-func (o *observer) checkArguments(script string, keys, argv []string) {
+func (o *observer) checkArguments(c command) {
 	switch {
-	case script == "lease" && len(argv) == 3 && len(keys) == 3:
-		if hash := argv[2]; hash != "" && hash != "*" && !o.values[keys[2]+" "+hash] {
-			o.ledger.breach("hash", fmt.Sprintf("lease.lua got %q, which is the SHA-1 of no value of %q that the client has read", hash, keys[2]))
+	case c.script != "lease" && c.script != "fill":
+	case len(c.argv) != 3 || len(c.keys) != 3:
+		o.ledger.breach("scripts", "%s.lua got %d keys and %d arguments", c.script, len(c.keys), len(c.argv))
+	case c.script == "fill":
+		o.checkFill(c.keys[2], c.argv[0], c.argv[1])
+	default:
+		if hash := c.argv[2]; hash != "" && hash != "*" && !o.values[c.keys[2]+" "+hash] {
+			o.ledger.breach("hash", "lease.lua got %q, which is the SHA-1 of no value of %q that the client has read", hash, c.keys[2])
 		}
-	case script == "fill" && len(argv) == 3 && len(keys) == 3:
-		o.checkFill(keys[2], argv[0], argv[1])
-	case script == "lease" || script == "fill":
-		o.ledger.breach("scripts", fmt.Sprintf("%s.lua got %d keys and %d arguments", script, len(keys), len(argv)))
 	}
 }
 
@@ -196,7 +195,7 @@ type entryText struct {
 	Value  json.RawMessage   `json:"v"`
 	Expiry int64             `json:"e"`
 	Birth  int64             `json:"b"`
-	Tags   map[string]string `json:"t"`
+	Tags   map[string]string `json:"t,omitempty"`
 }
 
 // checkFill checks the lease and the entry of a fill.
@@ -204,37 +203,37 @@ func (o *observer) checkFill(key, lease, text string) {
 	held, known := o.leases[lease]
 	switch {
 	case !known || held.key != key:
-		o.ledger.breach("lease", fmt.Sprintf("the fill of %q has the lease %q, which Redis did not grant", key, lease))
+		o.ledger.breach("lease", "the fill of %q has the lease %q, which Redis did not grant", key, lease)
 	case held.at > o.loads[key]:
-		o.ledger.breach("lease", fmt.Sprintf("the lease of the fill of %q was granted after its load began", key))
+		o.ledger.breach("lease", "the lease of the fill of %q was granted after its load began", key)
 	case held.life > o.longest:
-		o.ledger.breach("lease-time", fmt.Sprintf("the lease of the fill of %q was for %v, the map's is %v", key, held.life, o.longest))
+		o.ledger.breach("lease-time", "the lease of the fill of %q was for %v, the map's is %v", key, held.life, o.longest)
 	}
 	var e entryText
 	if err := json.Unmarshal([]byte(text), &e); err != nil || e.Value == nil || e.Expiry < 1e12 || e.Expiry > 1e14 {
-		o.ledger.breach("entry", fmt.Sprintf("entry %.120q: needs v, and e in milliseconds since 1970", text))
+		o.ledger.breach("entry", "entry %.120q: needs v, and e in milliseconds since 1970", text)
 		return
 	}
 	if _, born, _ := strings.Cut(lease, ":"); e.Birth != 0 && strconv.FormatInt(e.Birth, 10) != born {
-		o.ledger.breach("entry", fmt.Sprintf("b of an entry is %d, wanted the time of its lease %q", e.Birth, lease))
+		o.ledger.breach("entry", "b of an entry is %d, wanted the time of its lease %q", e.Birth, lease)
 	}
 	for _, tag := range o.tags[key] {
 		version, ok := e.Tags[tag]
 		if !ok {
-			o.ledger.breach("entry", fmt.Sprintf("the entry of %q lacks the tag %q", key, tag))
+			o.ledger.breach("entry", "the entry of %q lacks the tag %q", key, tag)
 			continue
 		}
 		if at := o.stamps[tag+" "+version]; at == 0 || at > o.loads[key] {
-			o.ledger.breach("stamps", fmt.Sprintf("the version %q of tag %q, in the entry of %q, was not read before its load", version, tag, key))
+			o.ledger.breach("stamps", "the version %q of tag %q, in the entry of %q, was not read before its load", version, tag, key)
 		}
 	}
 }
 
 // learn remembers what a reply told the client.
-func (o *observer) learn(c command, script string, keys, argv []string, reply any) {
+func (o *observer) learn(c command, reply any) {
 	text, _ := reply.(string)
 	switch {
-	case script == "lease" && len(keys) == 3 && len(argv) == 3:
+	case c.script == "lease" && len(c.keys) == 3 && len(c.argv) == 3:
 		parts, _ := reply.([]any)
 		if len(parts) != 2 {
 			return
@@ -242,15 +241,15 @@ func (o *observer) learn(c command, script string, keys, argv []string, reply an
 		text, _ = parts[1].(string)
 		switch parts[0] {
 		case "lease":
-			ms, _ := strconv.ParseInt(argv[1], 10, 64)
+			ms, _ := strconv.ParseInt(c.argv[1], 10, 64)
 			if _, known := o.leases[text]; !known {
-				o.leases[text] = granted{key: keys[2], at: o.at, life: time.Duration(ms) * time.Millisecond}
+				o.leases[text] = granted{key: c.keys[2], at: o.at, life: time.Duration(ms) * time.Millisecond}
 			}
 		case "value":
-			o.values[keys[2]+" "+digestOf(text)] = true
+			o.values[c.keys[2]+" "+digestOf(text)] = true
 		}
-	case script == "stamp" && len(keys) > 0:
-		o.sawVersion(keys[0], text)
+	case c.script == "stamp" && len(c.keys) > 0:
+		o.sawVersion(c.keys[0], text)
 	case c.name == "GET" || c.name == "GETEX":
 		o.sawText(c.args[0], text)
 	case c.name == "MGET":

@@ -1,13 +1,15 @@
 package conform
 
 import (
-	"bufio"
-	"bytes"
+	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"slices"
 	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/protocol"
 )
 
 // A schedule is one order of steps. Its name repeats it.
@@ -52,17 +54,16 @@ func orders(so []int, left ...int) (found [][]int) {
 // and of its tag, alone and with one event before each step and at the end.
 func orderSchedules(withClock bool) (plain, eventful []schedule) {
 	for i, order := range orders(nil, readerSteps, writerSteps) {
-		for _, tagged := range []bool{false, true} {
-			kind := map[bool]string{false: "key", true: "tag"}[tagged]
-			name := fmt.Sprintf("order/%02d/%s", i, kind)
-			plain = append(plain, schedule{name: name, play: func(p *player) error { return p.order(order, tagged, -1, "", 0) }})
-			for _, what := range Events {
-				if what == "clock" && !withClock {
+		for _, kind := range []string{"key", "tag"} {
+			name, tagged := fmt.Sprintf("order/%02d/%s", i, kind), kind == "tag"
+			plain = append(plain, schedule{name: name, play: orderPlay{order: order, tagged: tagged}.play})
+			for _, event := range Events {
+				if event == "clock" && !withClock {
 					continue
 				}
 				for at := range len(order) + 1 {
-					play := func(p *player) error { return p.order(order, tagged, at, what, i+at) }
-					eventful = append(eventful, schedule{name: fmt.Sprintf("%s/%s/%d", name, what, at), play: play})
+					o := orderPlay{order, tagged, event, at, i + at}
+					eventful = append(eventful, schedule{name: fmt.Sprintf("%s/%s/%d", name, event, at), play: o.play})
 				}
 			}
 		}
@@ -70,36 +71,46 @@ func orderSchedules(withClock bool) (plain, eventful []schedule) {
 	return plain, eventful
 }
 
-// order plays an order: 0 is the reader, 1 the writer. The event comes before step at.
-func (p *player) order(order []int, tagged bool, at int, what string, variant int) (err error) {
-	s := p.open(tagged)
+// An orderPlay is a schedule of one reader.
+type orderPlay struct {
+	order   []int // 0 is the reader, 1 the writer
+	tagged  bool
+	event   string // empty: none
+	at      int    // the step before which the event comes
+	variant int    // of the event
+}
+
+func (o orderPlay) play(p *player) error {
+	s := p.open(o.tagged)
 	var r *read
 	made := [2]int{}
-	for i, actor := range append(order, -1) {
-		if i == at {
-			if err := s.insert(what, variant, made[0]); err != nil {
+	for i := range len(o.order) + 1 {
+		if i == o.at {
+			if err := s.insert(o.event, o.variant, made[0]); err != nil {
 				return err
 			}
 		}
-		switch actor {
-		case 0:
-			if made[0] == stepAsk {
-				if r, err = p.ask(p.clients[0], s, s.key); err != nil {
-					return err
-				}
-			}
+		if i == len(o.order) {
+			break
+		}
+		var err error
+		actor := o.order[i]
+		if actor == 0 && made[0] == stepAsk {
+			r, err = p.ask(p.clients[0], s)
+		}
+		switch {
+		case err != nil:
+		case actor == 0:
 			err = s.readerStep(r, made[0])
-		case 1:
-			err = s.write(made[1])
 		default:
-			continue
+			err = s.write(made[1])
 		}
 		if err != nil {
 			return err
 		}
 		made[actor]++
 	}
-	if err := s.end(r); err != nil || what != "clock" {
+	if err := s.end(r); err != nil || o.event != "clock" {
 		return err
 	}
 	return p.world.step(p.ctx, 0)
@@ -108,12 +119,13 @@ func (p *player) order(order []int, tagged bool, at int, what string, variant in
 // readerStep lets the reader make a step. A client that needs fewer has ended, or waits.
 func (s *scene) readerStep(r *read, step int) error {
 	p := s.p
-	ended := func() bool { return r.result != nil }
-	stored := func() bool { return slices.ContainsFunc(p.held, (*trip).stores) }
+	var comes func() bool
+	var pass func(*trip) bool
 	switch step {
 	case stepAsk:
-		filling := func() bool { return slices.ContainsFunc(p.held, func(t *trip) bool { return t.kind == fills }) }
-		return p.until(func() bool { return ended() || len(p.loads) > 0 || filling() }, unlessFill)
+		filling := func(t *trip) bool { return t.kind == fills }
+		comes = func() bool { return len(p.loads) > 0 || slices.ContainsFunc(p.held, filling) }
+		pass = unlessFill
 	case stepLoad:
 		if len(p.loads) == 0 {
 			return nil
@@ -121,12 +133,15 @@ func (s *scene) readerStep(r *read, step int) error {
 		if err := p.answer(p.loads[0], ""); err != nil {
 			return err
 		}
-		return p.until(func() bool { return ended() || len(p.held) > 0 })
+		comes = func() bool { return len(p.held) > 0 }
 	case stepFill:
-		return p.until(func() bool { return ended() || stored() }, func(t *trip) bool { return !t.stores() })
+		comes = func() bool { return slices.ContainsFunc(p.held, (*trip).stores) }
+		pass = func(t *trip) bool { return !t.stores() }
 	default:
-		return p.until(ended, all)
+		comes = func() bool { return false }
+		pass = all
 	}
+	return p.until(func() bool { return !r.runs() || comes() }, pass)
 }
 
 // insert is one event. done is how many steps the reader has made.
@@ -138,14 +153,15 @@ func (s *scene) insert(what string, variant, done int) error {
 	case "tombstone":
 		return p.world.invalidate(p.ctx, s.name, true)
 	case "eviction":
-		names := []string{"lock:fill:{" + s.key + "}", s.key, s.name}
+		lease, _ := protocol.LeaseKey(s.key)
+		names := []string{lease, s.key, s.name}
 		return p.world.admin.Del(p.ctx, names[variant%3]).Err()
 	case "cut":
 		s.tainted = true
 		for _, t := range slices.Clone(p.held) {
 			p.release(t, false)
 		}
-		p.clients[0].proxy.cut(p.clients[0].proxy.commands)
+		p.clients[0].proxy.cut(idle)
 		if done == stepAsk { // the request for the lease, or its reply, is lost
 			p.cuts = leaseCut(variant % 3)
 		}
@@ -160,21 +176,15 @@ func (s *scene) insert(what string, variant, done int) error {
 
 // sendAgain sends all commands that write once more, as a network might that has kept a copy.
 func (s *scene) sendAgain() error {
-	if len(s.p.sent) == 0 {
-		return nil
-	}
-	conn, err := new(net.Dialer).DialContext(s.p.ctx, "tcp", s.p.world.addr)
-	if err != nil {
-		return err
-	}
+	conn := s.p.world.admin.Conn() // MULTI and EXEC need the same one
 	defer conn.Close()
-	answers := bufio.NewReader(conn)
-	chosen := command{raw: fmt.Appendf(nil, "SELECT %d\r\n", s.p.world.number)}
-	for _, c := range append([]command{chosen}, s.p.sent...) {
-		if _, err := conn.Write(c.raw); err != nil {
-			return err
+	for _, c := range s.p.sent {
+		words := []any{c.name}
+		for _, arg := range c.args {
+			words = append(words, arg)
 		}
-		if _, err := readReply(answers, new(bytes.Buffer)); err != nil {
+		var refused redis.Error
+		if err := conn.Process(s.p.ctx, redis.NewCmd(s.p.ctx, words...)); err != nil && !errors.As(err, &refused) {
 			return err
 		}
 	}
@@ -200,27 +210,14 @@ const (
 	pairSteps = 18
 )
 
-// A pairPlay is a schedule of two readers.
-type pairPlay struct {
-	*scene
-	dice    *rand.Rand
-	begins  []*client // whose read has not begun
-	reads   []*read
-	written int
-}
-
 // pair plays two reads of one key, in one process or in two, and a writer. In a quarter of the
 // schedules Redis has the old value already.
 func (p *player) pair(dice *rand.Rand) error {
-	s := &pairPlay{scene: p.open(dice.IntN(2) == 0), dice: dice}
+	s := p.open(dice.IntN(2) == 0)
 	p.early = dice.IntN(2) == 0
-	s.begins = []*client{p.clients[0], p.clients[dice.IntN(len(p.clients))]}
+	waiting := []*client{p.clients[0], p.clients[dice.IntN(len(p.clients))]} // whose read has not begun
 	if dice.IntN(4) == 0 {
-		r, err := p.ask(p.clients[dice.IntN(len(p.clients))], s.scene, s.key)
-		if err == nil {
-			err = p.complete(r)
-		}
-		if err != nil {
+		if _, err := p.read(p.clients[dice.IntN(len(p.clients))], s); err != nil {
 			return err
 		}
 	}
@@ -234,26 +231,28 @@ func (p *player) pair(dice *rand.Rand) error {
 	if due[writerSteps] = dice.IntN(pairSteps); dice.IntN(2) == 0 {
 		due[writerSteps] = due[stepUnlink] + dice.IntN(3)
 	}
+	var reads []*read
+	written := 0
 	end := time.Now().Add(patience)
 	for step := 0; time.Now().Before(end); step++ {
-		if err := p.quiet(s.reads); err != nil {
+		if err := p.quiet(reads); err != nil {
 			return err
 		}
-		next := s.possible()
-		writes, begins := s.written < writerSteps, len(s.begins) > 0
+		next := p.possible(dice)
+		writes, begins := written < writerSteps, len(waiting) > 0
 		var err error
 		switch {
-		case writes && (due[s.written] <= step || len(next) == 0 && !begins):
-			err = s.write(s.written)
-			s.written++
-		case len(s.begins) == 2, begins && (due[writerSteps] <= step || len(next) == 0):
+		case writes && (due[written] <= step || len(next) == 0 && !begins):
+			err = s.write(written)
+			written++
+		case len(waiting) == 2, begins && (due[writerSteps] <= step || len(next) == 0):
 			var r *read
-			r, err = p.ask(s.begins[0], s.scene, s.key)
-			s.begins, s.reads = s.begins[1:], append(s.reads, r)
+			r, err = p.ask(waiting[0], s)
+			waiting, reads = waiting[1:], append(reads, r)
 		case len(next) > 0:
 			err = next[dice.IntN(len(next))](writes || begins || len(next) > 1)
-		case !slices.ContainsFunc(s.reads, func(r *read) bool { return r.result == nil }):
-			return s.end(s.reads...)
+		case !slices.ContainsFunc(reads, (*read).runs):
+			return s.end(reads...)
 		}
 		if err != nil {
 			return err
@@ -264,20 +263,20 @@ func (p *player) pair(dice *rand.Rand) error {
 
 // possible returns what can go on in the clients, in their order. Loads are slow: they often let
 // other steps come first, if there are any.
-func (s *pairPlay) possible() (next []func(others bool) error) {
-	for _, c := range s.p.clients {
-		for _, t := range s.p.held {
+func (p *player) possible(dice *rand.Rand) (next []func(others bool) error) {
+	for _, c := range p.clients {
+		for _, t := range p.held {
 			if t.client == c {
-				next = append(next, func(bool) error { s.p.release(t, true); return nil })
+				next = append(next, func(bool) error { p.release(t, true); return nil })
 			}
 		}
-		for _, l := range s.p.loads {
+		for _, l := range p.loads {
 			if l.client == c {
 				next = append(next, func(others bool) error {
-					if others && s.dice.IntN(4) > 0 {
+					if others && dice.IntN(4) > 0 {
 						return nil
 					}
-					return s.p.answer(l, "")
+					return p.answer(l, "")
 				})
 			}
 		}
@@ -288,26 +287,22 @@ func (s *pairPlay) possible() (next []func(others bool) error) {
 // quiet waits until each client that reads is held, or waits for another read of its process.
 func (p *player) quiet(reads []*read) error {
 	for end := time.Now().Add(patience); time.Now().Before(end); {
+		running, seen := map[*client]int{}, map[*client]int{}
+		for _, r := range reads {
+			if r.runs() {
+				running[r.client]++
+			}
+		}
+		for _, t := range p.held {
+			seen[t.client]++
+		}
+		for _, l := range p.loads {
+			seen[l.client]++
+		}
 		unknown, lost := 0, false
-		for _, c := range p.clients {
-			running, seen := 0, 0
-			for _, r := range reads {
-				if r.client == c && r.result == nil {
-					running++
-				}
-			}
-			for _, t := range p.held {
-				if t.client == c {
-					seen++
-				}
-			}
-			for _, l := range p.loads {
-				if l.client == c {
-					seen++
-				}
-			}
-			unknown += max(running-seen, 0)
-			lost = lost || running > 0 && seen == 0
+		for c, n := range running {
+			unknown += max(n-seen[c], 0)
+			lost = lost || seen[c] == 0
 		}
 		if unknown == 0 {
 			return nil

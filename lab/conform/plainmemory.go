@@ -2,10 +2,12 @@ package conform
 
 import (
 	"context"
-	"crypto/rand"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"github.com/redis/go-redis/v9"
 
@@ -13,7 +15,8 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// A plainMemory is the in-process cache of a plainReader. A nil one keeps nothing.
+// A plainMemory is the in-process cache of a plainReader. It keeps nothing until listen has opened
+// it.
 type plainMemory struct {
 	hello  Line
 	plant  string
@@ -35,6 +38,11 @@ type plainValue struct {
 	value string
 	tags  []string
 	life  time.Time
+}
+
+// isNamed reports whether a message names the key or a tag of a value.
+func (v plainValue) isNamed(key string, named func(name string) bool) bool {
+	return named(key) || slices.ContainsFunc(v.tags, func(tag string) bool { return named(protocol.StampKey(tag)) })
 }
 
 // A plainMark is taken before a value is asked for.
@@ -66,18 +74,12 @@ func (m *plainMemory) doubt(now time.Time) {
 }
 
 func (m *plainMemory) applied() (int64, bool) {
-	if m == nil {
-		return 0, false
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.evicted, m.isOpen()
 }
 
 func (m *plainMemory) value(key string, tags []string) (string, bool) {
-	if m == nil {
-		return "", false
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	v, ok := m.values[key]
@@ -88,9 +90,6 @@ func (m *plainMemory) value(key string, tags []string) (string, bool) {
 }
 
 func (m *plainMemory) mark() plainMark {
-	if m == nil {
-		return plainMark{}
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	open := m.isOpen()
@@ -99,26 +98,18 @@ func (m *plainMemory) mark() plainMark {
 
 // put keeps a value that was asked for after the mark.
 func (m *plainMemory) put(key, value string, tags []string, since plainMark) {
-	if m == nil {
-		return
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !since.open || !m.isOpen() || since.doubts != m.doubts {
 		return
 	}
-	for _, named := range m.log[since.at:] {
-		if named(key) || slices.ContainsFunc(tags, func(tag string) bool { return named(protocol.StampKey(tag)) }) {
-			return
-		}
+	v := plainValue{value, tags, time.Now().Add(time.Minute)}
+	if !slices.ContainsFunc(m.log[since.at:], func(named func(string) bool) bool { return v.isNamed(key, named) }) {
+		m.values[key] = v
 	}
-	m.values[key] = plainValue{value, tags, time.Now().Add(time.Minute)}
 }
 
 func (m *plainMemory) drop(key string) {
-	if m == nil {
-		return
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.values, key)
@@ -130,12 +121,9 @@ func (m *plainMemory) listen(ctx context.Context, client *redis.Client) {
 		sub := client.Subscribe(ctx, m.hello.Channel)
 		pinging, stop := context.WithCancel(ctx)
 		var pings sync.WaitGroup
-		var sent sync.Map // when each PING was sent
 		pings.Go(func() {
 			sleep.Every(pinging, m.period, func(ctx context.Context) {
-				nonce := rand.Text()
-				sent.Store(nonce, time.Now())
-				_ = sub.Ping(ctx, nonce) // silence closes the memory
+				_ = sub.Ping(ctx, time.Now().Format(time.RFC3339Nano)) // silence closes the memory
 			})
 		})
 		unblock := context.AfterFunc(ctx, func() { _ = sub.Close() })
@@ -144,7 +132,7 @@ func (m *plainMemory) listen(ctx context.Context, client *redis.Client) {
 			if err != nil {
 				break
 			}
-			m.hear(got, &sent)
+			m.hear(got)
 		}
 		stop()
 		pings.Wait()
@@ -157,7 +145,7 @@ func (m *plainMemory) listen(ctx context.Context, client *redis.Client) {
 	}
 }
 
-func (m *plainMemory) hear(got any, sent *sync.Map) {
+func (m *plainMemory) hear(got any) {
 	now := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -166,8 +154,8 @@ func (m *plainMemory) hear(got any, sent *sync.Map) {
 		m.doubt(now)
 		m.pong, m.epochs = now, map[string]uint64{}
 	case *redis.Pong:
-		if at, ok := sent.LoadAndDelete(got.Payload); ok {
-			m.pong = at.(time.Time)
+		if sent, err := time.Parse(time.RFC3339Nano, got.Payload); err == nil {
+			m.pong = sent
 		}
 	case *redis.Message:
 		m.apply(got.Payload, now)
@@ -185,15 +173,15 @@ func (m *plainMemory) apply(text string, now time.Time) {
 		m.evict(func(name string) bool { return name == key })
 	}
 	for _, pattern := range message.Patterns {
-		glob, err := protocol.CompileGlob(pattern)
+		shape := func(text string) string { return text }
+		if m.plant == characterGlobs {
+			shape = narrow
+		}
+		glob, err := protocol.CompileGlob(shape(pattern))
 		if err != nil {
 			m.doubt(now)
 		}
-		matches := glob.Match
-		if m.plant == characterGlobs {
-			matches = func(name string) bool { return matchRunes([]rune(pattern), []rune(name)) }
-		}
-		m.evict(matches)
+		m.evict(func(name string) bool { return glob.Match(shape(name)) })
 	}
 	beat := message.Beat
 	last, known := m.epochs[message.Epoch]
@@ -214,24 +202,10 @@ func (m *plainMemory) apply(text string, now time.Time) {
 // evict removes what a message names, by key or by tag. The caller holds mu.
 func (m *plainMemory) evict(named func(string) bool) {
 	m.log = append(m.log, named)
-	for key, v := range m.values {
-		if named(key) || slices.ContainsFunc(v.tags, func(tag string) bool { return named(protocol.StampKey(tag)) }) {
-			delete(m.values, key)
-		}
-	}
+	maps.DeleteFunc(m.values, func(key string, v plainValue) bool { return v.isNamed(key, named) })
 }
 
-// matchRunes is the planted bug: it matches characters.
-func matchRunes(pattern, name []rune) bool {
-	switch {
-	case len(pattern) == 0:
-		return len(name) == 0
-	case pattern[0] == '*':
-		return matchRunes(pattern[1:], name) || len(name) > 0 && matchRunes(pattern, name[1:])
-	case len(name) == 0:
-		return false
-	case pattern[0] == '\\' && len(pattern) > 1:
-		return pattern[1] == name[0] && matchRunes(pattern[2:], name[1:])
-	}
-	return (pattern[0] == '?' || pattern[0] == name[0]) && matchRunes(pattern[1:], name[1:])
+// narrow is the planted bug: each character becomes one byte.
+func narrow(text string) string {
+	return strings.Map(func(r rune) rune { return min(r, unicode.MaxASCII) }, text)
 }

@@ -5,12 +5,11 @@ import (
 	"compress/gzip"
 	"context"
 	"crypto/rand"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"slices"
+	"maps"
 	"strconv"
 	"strings"
 	"sync"
@@ -52,15 +51,19 @@ var Plants = []Plant{
 	{textHash, "it hashes an entry after decoding it as text", "hash", false},
 }
 
+// String names a plant for the help.
+func (p Plant) String() string { return fmt.Sprintf("%s (rule %s)", p.Breaks, p.Rule) }
+
 // A plainReader is a reader that was written from docs/protocol.md alone. It takes the shortest way
 // that is right: it shares no loads, and stores no stale, sliding or negative values.
 type plainReader struct {
-	hello  Line
-	client *redis.Client
-	plant  string
-	memory *plainMemory // or nil
-	life   context.Context
-	tasks  sync.WaitGroup // searches for lost leases
+	hello   Line
+	client  *redis.Client
+	plant   string
+	memory  *plainMemory
+	life    context.Context
+	timeout time.Duration  // of a command
+	tasks   sync.WaitGroup // the subscription, and searches for lost leases
 }
 
 func newPlainReader(ctx context.Context, hello Line, o ClientOptions) (reader, error) {
@@ -69,10 +72,10 @@ func newPlainReader(ctx context.Context, hello Line, o ClientOptions) (reader, e
 		return nil, err
 	}
 	redis.SetLogger(rig.Silence{})
-	options.MaxRetries, options.ReadTimeout = -1, time.Duration(hello.Timeout)*time.Millisecond
-	r := &plainReader{hello: hello, client: redis.NewClient(options), plant: o.Plant, life: ctx}
-	if o.L1 {
-		r.memory = newPlainMemory(hello, o.Plant)
+	timeout := time.Duration(hello.Timeout) * time.Millisecond
+	options.MaxRetries, options.ReadTimeout = -1, timeout
+	r := &plainReader{hello: hello, client: redis.NewClient(options), plant: o.Plant, memory: newPlainMemory(hello, o.Plant), life: ctx, timeout: timeout}
+	if o.L1 { // without a subscription the memory stays closed
 		r.tasks.Go(func() { r.memory.listen(ctx, r.client) })
 	}
 	return r, nil
@@ -89,7 +92,8 @@ func (r *plainReader) applied() (int64, bool) { return r.memory.applied() }
 func (r *plainReader) get(ctx context.Context, keys, tags []string, load loader) (map[string]string, error) {
 	values := map[string]string{}
 	for _, key := range keys {
-		value, ok, err := r.one(ctx, key, tags, load)
+		q := &plainRead{plainReader: r, key: key, tags: tags}
+		value, ok, err := q.run(ctx, load)
 		if err != nil {
 			return nil, err
 		}
@@ -100,129 +104,105 @@ func (r *plainReader) get(ctx context.Context, keys, tags []string, load loader)
 	return values, nil
 }
 
-// A plainClaim is a lease, and what was read with it.
-type plainClaim struct {
-	lease    string
-	taken    time.Time
-	versions map[string]string
-	mark     plainMark
+// A plainRead reads one key.
+type plainRead struct {
+	*plainReader
+	key  string
+	tags []string
+
+	text     string            // the entry that was found; empty: none
+	versions map[string]string // of tags, by the latest answer
+	clock    int64             // of Redis when looked began, in milliseconds
+	looked   time.Time
+	longest  int64     // TTL of the lease, in milliseconds
+	mark     plainMark // before the latest question
+	lease    string    // empty: nothing may be stored
+	asked    time.Time // when the lease was asked for
 }
 
-// one reads a key: from memory, from Redis, or by a load.
-func (r *plainReader) one(ctx context.Context, key string, tags []string, load loader) (value string, ok bool, err error) {
-	if value, ok := r.memory.value(key, tags); ok {
+// run reads from memory, from Redis, or by a load.
+func (q *plainRead) run(ctx context.Context, load loader) (value string, ok bool, err error) {
+	if value, ok := q.memory.value(q.key, q.tags); ok {
 		return value, true, nil
 	}
-	mark := r.memory.mark()
-	text, versions, life, err := r.look(ctx, key, tags)
-	if err != nil {
-		return valueOf(ctx, key, load)
+	value, state := q.look(ctx)
+	if state == uselessEntry {
+		value, state = q.claim(ctx)
 	}
-	value, state := parsePlain(text, tags, versions, life.now)
 	if state == usableEntry {
-		r.memory.put(key, value, tags, mark)
+		q.memory.put(q.key, value, q.tags, q.mark)
 		return value, true, nil
 	}
-	if state == foreignEntry {
-		return valueOf(ctx, key, load)
-	}
-	claim, found, err := r.claim(ctx, key, text, tags, life)
+	values, err := load(ctx, []string{q.key})
+	value, ok = values[q.key]
 	switch {
-	case err != nil || claim == nil && found == nil:
-		return valueOf(ctx, key, load)
-	case found != nil:
-		return *found, true, nil
+	case q.lease == "":
+	case err != nil || !ok:
+		q.giveBack(ctx, "")
+	case !q.store(ctx, value):
+		q.giveBack(ctx, q.text)
+		q.memory.drop(q.key)
 	}
-	value, ok, err = valueOf(ctx, key, load)
-	if err != nil || !ok {
-		r.giveBack(ctx, key, claim.lease, nil)
-		return value, ok, err
-	}
-	if r.plant == lateStamps {
-		claim.versions, _ = r.versions(ctx, tags)
-	}
-	if !r.store(ctx, key, value, tags, claim) {
-		r.giveBack(ctx, key, claim.lease, text)
-		r.memory.drop(key)
-	}
-	return value, ok, nil
-}
-
-// valueOf loads a key.
-func valueOf(ctx context.Context, key string, load loader) (value string, ok bool, err error) {
-	values, err := load(ctx, []string{key})
-	value, ok = values[key]
 	return value, ok, err
-}
-
-// A plainLife is the time of Redis in milliseconds, and the TTL of a lease.
-type plainLife struct{ now, lease int64 }
-
-// look reads an entry, its tag versions, and where the worker writes, in one round trip. text is nil
-// if there is no entry. Nothing may be used of a server that a worker has left.
-func (r *plainReader) look(ctx context.Context, key string, tags []string) (text []byte, versions map[string]string, life plainLife, err error) {
-	pipe := r.client.Pipeline()
-	got, clock, alive := pipe.Get(ctx, key), pipe.Time(ctx), pipe.HGet(ctx, protocol.AliveKey(""), r.hello.Source)
-	stamps := make([]*redis.StringCmd, len(tags))
-	for i, tag := range tags {
-		stamps[i] = pipe.Get(ctx, protocol.StampKey(tag))
-	}
-	_, _ = pipe.Exec(ctx) // each command has its error
-	text, err = got.Bytes()
-	if redis.HasErrorPrefix(err, "WRONGTYPE") {
-		text, err = []byte(`{"f":"no string"}`), nil
-	}
-	if err != nil && !errors.Is(err, redis.Nil) || clock.Err() != nil {
-		return nil, nil, life, errors.Join(err, clock.Err())
-	}
-	life = plainLife{clock.Val().UnixMilli(), r.hello.Lease}
-	if field, err := protocol.ParseAlive(alive.Val()); err == nil {
-		if clock.Val().UnixMicro()-field.Time > protocol.AliveLife {
-			return nil, nil, life, errors.New("no worker writes to this server")
-		}
-		life.lease = min(life.lease, field.Lease)
-	}
-	versions = map[string]string{}
-	for i, tag := range tags {
-		versions[tag] = stamps[i].Val()
-	}
-	return text, versions, life, nil
 }
 
 // The states of what Redis has.
 type plainState int
 
 const (
-	noEntry plainState = iota
+	uselessEntry plainState = iota // or none
 	usableEntry
-	foreignEntry
+	foreignEntry // or a server that must not be used: nothing may be stored
 )
 
-// parsePlain reads an entry of format 1.
-func parsePlain(text []byte, tags []string, versions map[string]string, now int64) (value string, state plainState) {
+// look reads the entry, its tag versions, and where the worker writes, in one round trip. Nothing
+// may be used of a server that a worker has left.
+func (q *plainRead) look(ctx context.Context) (value string, state plainState) {
+	q.mark = q.memory.mark()
+	pipe := q.client.Pipeline()
+	got, now, alive := pipe.Get(ctx, q.key), pipe.Time(ctx), pipe.HGet(ctx, protocol.AliveKey(""), q.hello.Source)
+	versions := q.readVersions(ctx, pipe)
+	_, _ = pipe.Exec(ctx) // each command has its error
+	if err := got.Err(); err != nil && !errors.Is(err, redis.Nil) || now.Err() != nil {
+		return "", foreignEntry
+	}
+	q.looked, q.clock, q.longest = time.Now(), now.Val().UnixMilli(), q.hello.Lease
+	if field, err := protocol.ParseAlive(alive.Val()); err == nil {
+		if now.Val().UnixMicro()-field.Time > protocol.AliveLife {
+			return "", foreignEntry
+		}
+		q.longest = min(q.longest, field.Lease)
+	}
+	q.text, q.versions = got.Val(), versions()
+	return q.parse(q.text)
+}
+
+// parse reads an entry of format 1.
+func (q *plainRead) parse(text string) (value string, state plainState) {
 	var e struct {
 		entryText
 		Codec  string `json:"c"`
 		Format any    `json:"f"`
 	}
-	err := json.Unmarshal(text, &e)
+	err := json.Unmarshal([]byte(text), &e)
 	if e.Format != nil && e.Format != 1.0 || e.Codec != "" && e.Codec != "gzip" {
 		return "", foreignEntry
 	}
 	if err == nil && e.Codec == "gzip" {
 		err = unpack(&e.Value)
 	}
+	now := q.clock + time.Since(q.looked).Milliseconds()
 	if err != nil || json.Unmarshal(e.Value, &value) != nil || e.Expiry <= now {
-		return "", noEntry
+		return "", uselessEntry
 	}
-	for _, tag := range tags {
+	for _, tag := range q.tags {
 		if e.Tags[tag] == "" {
-			return "", noEntry
+			return "", uselessEntry
 		}
 	}
 	for tag, version := range e.Tags {
-		if versions[tag] != version {
-			return "", noEntry
+		if q.versions[tag] != version {
+			return "", uselessEntry
 		}
 	}
 	return value, usableEntry
@@ -230,11 +210,11 @@ func parsePlain(text []byte, tags []string, versions map[string]string, now int6
 
 // unpack replaces the base64 of a compressed value with the value.
 func unpack(value *json.RawMessage) error {
-	text := ""
-	if err := json.Unmarshal(*value, &text); err != nil {
+	var packed []byte
+	if err := json.Unmarshal(*value, &packed); err != nil {
 		return err
 	}
-	unzipped, err := gzip.NewReader(base64.NewDecoder(base64.StdEncoding, strings.NewReader(text)))
+	unzipped, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {
 		return err
 	}
@@ -242,182 +222,169 @@ func unpack(value *json.RawMessage) error {
 	return err
 }
 
-// claim takes the lease of a key. It returns a value if another reader has stored one meanwhile, and
-// neither if nothing may be stored.
-func (r *plainReader) claim(ctx context.Context, key string, text []byte, tags []string, life plainLife) (c *plainClaim, found *string, err error) {
+// claim asks for the lease until it gets it, or finds a value that another reader has stored
+// meanwhile, or has waited long enough.
+func (q *plainRead) claim(ctx context.Context) (value string, state plainState) {
 	hash, token, holders, left := "", rand.Text(), 0, int64(0)
-	if text != nil {
-		hash = r.hash(text)
+	if q.text != "" {
+		hash = q.hash(q.text)
 	}
-	began := time.Now()
-	for pause := 2 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
-		mark, sent := r.memory.mark(), time.Now()
-		pipe := r.client.Pipeline()
-		asked := pipe.Eval(ctx, protocol.LeaseScript, r.names(key), token, life.lease, hash)
-		stamps := r.stamp(ctx, pipe, tags)
+	for pause := 2 * time.Millisecond; holders <= 4 && time.Since(q.looked).Milliseconds() <= q.longest; pause = min(2*pause, 100*time.Millisecond) {
+		q.mark, q.asked = q.memory.mark(), time.Now()
+		pipe := q.client.Pipeline()
+		asked := pipe.Eval(ctx, protocol.LeaseScript, q.names(), token, q.longest, hash)
+		versions := q.makeVersions(ctx, pipe)
 		if _, err := pipe.Exec(ctx); err != nil {
-			r.search(key, token)
-			return nil, nil, err
+			q.search(token)
+			return "", foreignEntry
 		}
 		reply, _ := asked.Slice()
-		answer, _ := reply[1].(string)
+		text, _ := reply[1].(string)
 		wait, _ := reply[1].(int64)
-		versions := versionsOf(tags, stamps)
+		q.versions = versions()
 		switch reply[0] {
 		case "lease":
-			return &plainClaim{answer, sent, versions, mark}, nil, nil
+			q.lease = text
+			return "", uselessEntry
 		case "held":
-			return nil, nil, nil
+			return "", foreignEntry
 		case "value":
-			value, state := parsePlain([]byte(answer), tags, versions, life.now+time.Since(began).Milliseconds())
-			if state == usableEntry {
-				r.memory.put(key, value, tags, mark)
-				return nil, &value, nil
+			if value, state = q.parse(text); state != uselessEntry {
+				return value, state
 			}
-			if hash = r.hash([]byte(answer)); state == foreignEntry {
-				return nil, nil, nil
-			}
+			hash = q.hash(text)
 			holders++ // who stores what nobody can use
 		case "taken":
 			if wait > left {
 				holders++
 			}
 			left = wait
-			if err := sleep.For(ctx, pause); err != nil {
-				return nil, nil, err
+			if sleep.For(ctx, pause) != nil {
+				return "", foreignEntry
 			}
 		}
-		if holders > 4 || time.Since(began).Milliseconds() > life.lease {
-			return nil, nil, nil
-		}
 	}
+	return "", foreignEntry
 }
 
-// names returns the lease, the tombstone and the value of a key.
-func (r *plainReader) names(key string) []string {
-	lease, _ := protocol.LeaseKey(key)
-	hold, _ := protocol.HoldKey(key)
-	if r.plant == ownLease {
+// names returns the lease, the tombstone and the value of the key.
+func (q *plainRead) names() []string {
+	lease, _ := protocol.LeaseKey(q.key)
+	hold, _ := protocol.HoldKey(q.key)
+	if q.plant == ownLease {
 		lease = strings.Replace(lease, "fill", "mine", 1)
 	}
-	return []string{lease, hold, key}
+	return []string{lease, hold, q.key}
 }
 
 // hash identifies an entry that was read.
-func (r *plainReader) hash(text []byte) string {
-	if r.plant == textHash {
-		return digestOf(string([]rune(string(text))))
+func (q *plainRead) hash(text string) string {
+	if q.plant == textHash {
+		text = string([]rune(text))
 	}
-	return digestOf(string(text))
+	return digestOf(text)
 }
 
-// stamp adds the requests for tag versions to a pipeline.
-func (r *plainReader) stamp(ctx context.Context, pipe redis.Pipeliner, tags []string) []*redis.Cmd {
-	asked := make([]*redis.Cmd, len(tags))
-	for i, tag := range tags {
-		stamp := protocol.StampKey(tag)
+// readVersions adds questions for tag versions to a pipeline. come returns the answers.
+func (q *plainRead) readVersions(ctx context.Context, pipe redis.Pipeliner) (come func() map[string]string) {
+	return q.askVersions(func(stamp string) *redis.Cmd { return pipe.Do(ctx, "GET", stamp) })
+}
+
+// makeVersions is like readVersions. Tags without a version get one.
+func (q *plainRead) makeVersions(ctx context.Context, pipe redis.Pipeliner) (come func() map[string]string) {
+	return q.askVersions(func(stamp string) *redis.Cmd {
 		hold, _ := protocol.HoldKey(stamp)
-		asked[i] = pipe.Eval(ctx, protocol.StampScript, []string{stamp, hold}, rand.Text(), r.hello.TTL+time.Hour.Milliseconds())
-	}
-	return asked
+		return pipe.Eval(ctx, protocol.StampScript, []string{stamp, hold}, rand.Text(), q.hello.TTL+time.Hour.Milliseconds())
+	})
 }
 
-func versionsOf(tags []string, asked []*redis.Cmd) map[string]string {
-	versions := map[string]string{}
-	for i, tag := range tags {
-		versions[tag], _ = asked[i].Text()
+func (q *plainRead) askVersions(ask func(stamp string) *redis.Cmd) (come func() map[string]string) {
+	asked := map[string]*redis.Cmd{}
+	for _, tag := range q.tags {
+		asked[tag] = ask(protocol.StampKey(tag))
 	}
-	return versions
-}
-
-// versions returns the versions of tags now.
-func (r *plainReader) versions(ctx context.Context, tags []string) (map[string]string, error) {
-	pipe := r.client.Pipeline()
-	asked := r.stamp(ctx, pipe, tags)
-	_, err := pipe.Exec(ctx)
-	return versionsOf(tags, asked), err
+	return func() map[string]string {
+		versions := map[string]string{}
+		for tag, answer := range asked {
+			versions[tag], _ = answer.Text()
+		}
+		return versions
+	}
 }
 
 // store fills Redis and the memory. It reports whether Redis has stored the value.
-func (r *plainReader) store(ctx context.Context, key, value string, tags []string, c *plainClaim) bool {
-	for _, tag := range tags {
-		if c.versions[tag] == "" {
+func (q *plainRead) store(ctx context.Context, value string) bool {
+	if q.plant == lateStamps {
+		pipe := q.client.Pipeline()
+		versions := q.makeVersions(ctx, pipe)
+		_, _ = pipe.Exec(ctx) // a missing version stores nothing
+		q.versions = versions()
+	}
+	for _, version := range q.versions {
+		if version == "" {
 			return false // a tombstone
 		}
 	}
-	_, born, _ := strings.Cut(c.lease, ":")
+	_, born, _ := strings.Cut(q.lease, ":")
 	birth, _ := strconv.ParseInt(born, 10, 64)
-	entry := struct {
-		Expiry int64             `json:"e"`
-		Birth  int64             `json:"b"`
-		Tags   map[string]string `json:"t,omitempty"`
-		Value  string            `json:"v"`
-	}{birth/1000 + time.Since(c.taken).Milliseconds() + r.hello.TTL, birth, c.versions, value}
-	text, err := json.Marshal(entry)
-	if err != nil {
-		return false
-	}
-	if r.plant == bareFill {
-		err := r.client.Set(ctx, key, text, time.Duration(r.hello.TTL)*time.Millisecond).Err()
-		r.giveBack(ctx, key, c.lease, nil)
+	e := entryText{Expiry: birth/1000 + time.Since(q.asked).Milliseconds() + q.hello.TTL, Birth: birth, Tags: q.versions}
+	e.Value, _ = json.Marshal(value) // a text has JSON, and so has the entry
+	text, _ := json.Marshal(e)
+	if q.plant == bareFill {
+		err := q.client.Set(ctx, q.key, text, time.Duration(q.hello.TTL)*time.Millisecond).Err()
+		q.giveBack(ctx, "")
 		return err == nil
 	}
-	pipe := r.client.Pipeline()
-	stored := pipe.Eval(ctx, protocol.FillScript, r.names(key), c.lease, text, r.hello.TTL)
-	stamps := make([]*redis.StringCmd, len(tags))
-	for i, tag := range tags {
-		stamps[i] = pipe.Get(ctx, protocol.StampKey(tag))
-	}
+	pipe := q.client.Pipeline()
+	stored := pipe.Eval(ctx, protocol.FillScript, q.names(), q.lease, text, q.hello.TTL)
+	versions := q.readVersions(ctx, pipe)
 	_, _ = pipe.Exec(ctx) // each command has its error
 	if n, err := stored.Int(); err != nil || n != 1 {
 		return false
 	}
-	if !slices.ContainsFunc(tags, func(tag string) bool { return stamps[slices.Index(tags, tag)].Val() != c.versions[tag] }) {
-		r.memory.put(key, value, tags, c.mark)
+	if maps.Equal(versions(), q.versions) {
+		q.memory.put(q.key, value, q.tags, q.mark)
 	}
 	return true
 }
 
-// giveBack releases a lease, and removes an entry that was read before.
-func (r *plainReader) giveBack(ctx context.Context, key, lease string, text []byte) {
-	if r.plant == leftLease {
+// giveBack releases the lease, and removes an entry that was read before.
+func (q *plainRead) giveBack(ctx context.Context, text string) {
+	if q.plant == leftLease {
 		return
 	}
-	keys, args := r.names(key)[:1], []any{lease}
-	if text != nil {
-		keys, args = append(keys, key), append(args, digestOf(string(text)))
+	keys, args := q.names()[:1], []any{q.lease}
+	if text != "" {
+		keys, args = append(keys, q.key), append(args, digestOf(text))
 	}
-	if r.client.Eval(ctx, protocol.ReleaseScript, keys, args...).Err() != nil {
-		token, _, _ := strings.Cut(lease, ":")
-		r.search(key, token)
+	if q.client.Eval(ctx, protocol.ReleaseScript, keys, args...).Err() != nil {
+		token, _, _ := strings.Cut(q.lease, ":")
+		q.search(token)
 	}
 }
 
 // search looks for a lease whose request or release had no answer, until Redis has answered twice
 // and the lease is gone.
-func (r *plainReader) search(key, token string) {
-	if r.plant == leftLease {
+func (q *plainRead) search(token string) {
+	if q.plant == leftLease {
 		return
 	}
-	r.tasks.Go(func() {
-		for answers := 0; answers < 2; {
-			text, err := r.client.Get(r.life, r.names(key)[0]).Result()
+	q.tasks.Go(func() {
+		for answers := 0; ; {
+			text, err := q.client.Get(q.life, q.names()[0]).Result()
 			switch {
-			case errors.Is(err, redis.Nil), err == nil && !bytes.HasPrefix([]byte(text), []byte(token+":")):
+			case errors.Is(err, redis.Nil), err == nil && !strings.HasPrefix(text, token+":"):
 				if answers++; answers == 2 {
 					return
 				}
 			case err == nil:
 				answers = max(answers, 1)
-				_ = r.client.Eval(r.life, protocol.ReleaseScript, r.names(key)[:1], text).Err() // what stays is found again
+				_ = q.client.Eval(q.life, protocol.ReleaseScript, q.names()[:1], text).Err() // what stays is found again
 				continue
 			}
-			if sleep.For(r.life, time.Duration(r.hello.Timeout)*time.Millisecond) != nil {
+			if sleep.For(q.life, q.timeout) != nil {
 				return
 			}
 		}
 	})
 }
-
-// String names a plant for the help.
-func (p Plant) String() string { return fmt.Sprintf("%s (rule %s)", p.Breaks, p.Rule) }

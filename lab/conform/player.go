@@ -24,10 +24,14 @@ type client struct {
 	observer *observer
 	ready    Line
 	hasOld   bool // in this schedule it was given the old value, which may be in its memory
-	trips    int  // in this schedule
+	did      work // in this schedule
 }
 
-// An event is what a client does: it sends a line, or its proxy holds a trip.
+// A work counts what a client did.
+type work struct{ trips, loads int }
+
+// An event is what a client does: it sends a line, or its proxy holds a trip. Without both, its
+// process has ended.
 type event struct {
 	client *client
 	line   *Line
@@ -40,9 +44,13 @@ type read struct {
 	keys     []string
 	unlinked bool  // it began after the UNLINK
 	told     bool  // and after the message
-	trips    int   // of the client before
+	before   work  // what the client did before
+	did      work  // and until the end
 	result   *Line // nil until it has ended
 }
+
+// runs reports whether a read has no result yet.
+func (r *read) runs() bool { return r.result == nil }
 
 // A pendingLoad is a load whose client waits for its value.
 type pendingLoad struct {
@@ -93,8 +101,12 @@ func (p *player) enlist(command []string, stop context.Context) error {
 	if err != nil {
 		return errors.Join(err, c.proxy.listener.Close())
 	}
+	go func() {
+		<-c.process.Ended()
+		p.put(stop, event{client: c})
+	}()
 	p.clients = append(p.clients, c)
-	if err := p.until(func() bool { return c.ready.Type != "" }); err != nil {
+	if err := p.until(func() bool { return c.ready.Type != "" }, nil); err != nil {
 		return err
 	}
 	if c.ready.Version != DriverVersion {
@@ -112,35 +124,10 @@ func (p *player) put(stop context.Context, e event) {
 
 // absorb waits for the next event and keeps it. It reports false if none came in time.
 func (p *player) absorb(limit time.Duration) (bool, error) {
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	var ended <-chan struct{}
-	for _, c := range p.clients {
-		select {
-		case <-c.process.Ended():
-			ended = c.process.Ended()
-		default:
-		}
-	}
 	select {
 	case e := <-p.events:
 		return true, p.keep(e)
-	default:
-	}
-	if ended != nil {
-		for _, c := range p.clients {
-			if c.process.Ended() == ended {
-				return false, errors.Join(errors.New("the client has ended"), c.process.Wait(time.Second))
-			}
-		}
-	}
-	if limit > time.Second { // an end of the process is noticed after a second
-		timer.Reset(time.Second)
-	}
-	select {
-	case e := <-p.events:
-		return true, p.keep(e)
-	case <-timer.C:
+	case <-time.After(limit):
 		return false, nil
 	case <-p.ctx.Done():
 		return false, context.Cause(p.ctx)
@@ -154,20 +141,25 @@ func (p *player) keep(e event) error {
 		c.observer.observe(t)
 		p.held = append(p.held, t)
 		if !t.answered() {
-			c.trips++
+			c.did.trips++
 		}
 		return nil
+	}
+	if e.line == nil {
+		return errors.Join(errors.New("the client has ended"), c.process.Wait(time.Second))
 	}
 	switch l := e.line; l.Type {
 	case lineReady:
 		c.ready = *l
 	case lineLoad:
 		c.observer.loadBegan(l.Keys)
+		c.did.loads++
 		p.cuts = cutNothing
 		p.loads = append(p.loads, pendingLoad{c, l, p.world.rowsOf(l.Keys)})
 	case lineResult:
-		if r := p.reads[l.ID]; r != nil && r.result == nil && r.client == c {
-			r.result = l
+		r := p.reads[l.ID]
+		if r != nil && r.runs() && r.client == c {
+			r.result, r.did = l, work{c.did.trips - r.before.trips, c.did.loads - r.before.loads}
 			return nil
 		}
 		return fmt.Errorf("the client has sent a result of %d, which is no fetch under way", l.ID)
@@ -179,9 +171,9 @@ func (p *player) keep(e event) error {
 	return nil
 }
 
-// until absorbs events until done, and lets go on what need not wait.
-func (p *player) until(done func() bool, pass ...func(*trip) bool) error {
-	ok, err := p.within(patience, done, pass...)
+// until absorbs events until done, and lets go on what may pass: nothing if pass is nil.
+func (p *player) until(done func() bool, pass func(*trip) bool) error {
+	ok, err := p.within(patience, done, pass)
 	if err == nil && !ok {
 		err = errStuck
 	}
@@ -189,13 +181,13 @@ func (p *player) until(done func() bool, pass ...func(*trip) bool) error {
 }
 
 // within is like until, with a limit. It reports whether it is done.
-func (p *player) within(limit time.Duration, done func() bool, pass ...func(*trip) bool) (bool, error) {
+func (p *player) within(limit time.Duration, done func() bool, pass func(*trip) bool) (bool, error) {
 	for end := time.Now().Add(limit); !done(); {
-		if i := slices.IndexFunc(p.held, func(t *trip) bool {
-			return slices.ContainsFunc(pass, func(may func(*trip) bool) bool { return may(t) })
-		}); i >= 0 {
-			p.release(p.held[i], !p.lost(p.held[i]))
-			continue
+		if pass != nil {
+			if i := slices.IndexFunc(p.held, pass); i >= 0 {
+				p.release(p.held[i], !p.lost(p.held[i]))
+				continue
+			}
 		}
 		if _, err := p.absorb(time.Until(end)); err != nil {
 			return false, err
@@ -247,7 +239,7 @@ func (p *player) release(t *trip, on bool) {
 	case !on:
 	case !t.answered():
 		for _, c := range t.commands {
-			if script, _, _ := c.scriptOf(); script != "" || t.kind == fills && !slices.Contains(readers, c.name) {
+			if c.script != "" || t.kind == fills && !slices.Contains(readers, c.name) {
 				p.sent = append(p.sent, c)
 			}
 		}
@@ -269,28 +261,37 @@ func (p *player) answer(l pendingLoad, failure string) error {
 	return l.client.process.Tell(out)
 }
 
-// ask sends a fetch.
-func (p *player) ask(c *client, s *scene, keys ...string) (*read, error) {
+// ask sends a fetch of the key of a scene, and of others.
+func (p *player) ask(c *client, s *scene, others ...string) (*read, error) {
 	p.number++
-	r := &read{client: c, keys: keys, unlinked: s.unlinked, told: s.told, trips: c.trips}
+	l := Line{Type: lineFetch, ID: p.number, Keys: append([]string{s.key}, others...)}
+	r := &read{client: c, keys: l.Keys, unlinked: s.unlinked, told: s.told, before: c.did}
 	p.reads[p.number] = r
-	l := Line{Type: lineFetch, ID: p.number, Keys: keys}
-	if len(keys) > 1 {
+	if len(others) > 0 {
 		l.Type = lineMany
 	}
 	if s.tag != "" {
 		l.Tags = []string{s.tag}
 	}
-	for _, key := range keys {
+	for _, key := range l.Keys {
 		c.observer.tags[key] = l.Tags
 	}
 	return r, c.process.Tell(l)
 }
 
+// read reads the key of a scene, and lets everything go on until it has ended.
+func (p *player) read(c *client, s *scene) (*read, error) {
+	r, err := p.ask(c, s)
+	if err == nil {
+		err = p.complete(r)
+	}
+	return r, err
+}
+
 // complete lets everything go on until reads have ended. Loads get what the database has.
 func (p *player) complete(reads ...*read) error {
 	for {
-		missing := func() bool { return slices.ContainsFunc(reads, func(r *read) bool { return r.result == nil }) }
+		missing := func() bool { return slices.ContainsFunc(reads, (*read).runs) }
 		if err := p.until(func() bool { return !missing() || len(p.loads) > 0 }, all); err != nil {
 			return err
 		}
@@ -311,10 +312,10 @@ func (p *player) question(c *client, evicted int64) (answered func() *Line, err 
 }
 
 // stats returns the statistics of a client.
-func (p *player) stats(c *client, pass ...func(*trip) bool) (*Line, error) {
+func (p *player) stats(c *client, pass func(*trip) bool) (*Line, error) {
 	answered, err := p.question(c, 0)
 	if err == nil {
-		err = p.until(func() bool { return answered() != nil }, pass...)
+		err = p.until(func() bool { return answered() != nil }, pass)
 	}
 	return answered(), err
 }

@@ -1,14 +1,13 @@
 package conform
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"io"
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 )
 
 // A trip is one round trip of a client: the commands of a pipeline and their replies. It is held
@@ -42,19 +41,27 @@ type proxy struct {
 	hold     func(*trip) // hands a trip to the schedule
 	life     context.Context
 	running  sync.WaitGroup
+	begun    atomic.Int64 // how many subscriptions have begun so far
 
-	mu          sync.Mutex
-	commands    map[net.Conn]bool // connections that have a trip under way, or not
-	subscribers map[net.Conn]bool
-	subscribed  int // how many subscriptions have begun so far
+	mu    sync.Mutex
+	conns map[net.Conn]use
 }
+
+// A use is what a connection does now.
+type use int
+
+const (
+	idle use = iota
+	busy     // it carries a trip
+	subscribed
+)
 
 func newProxy(ctx context.Context, upstream string, c *client, hold func(*trip)) (*proxy, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	p := &proxy{client: c, upstream: upstream, listener: listener, hold: hold, life: ctx, commands: map[net.Conn]bool{}, subscribers: map[net.Conn]bool{}}
+	p := &proxy{client: c, upstream: upstream, listener: listener, hold: hold, life: ctx, conns: map[net.Conn]use{}}
 	p.running.Go(p.acceptAll)
 	return p, nil
 }
@@ -62,27 +69,19 @@ func newProxy(ctx context.Context, upstream string, c *client, hold func(*trip))
 // stop ends all connections and waits for their goroutines. The context must have ended.
 func (p *proxy) stop() {
 	_ = p.listener.Close()
-	p.cut(p.commands)
-	p.cut(p.subscribers)
+	p.cut(idle, busy, subscribed)
 	p.running.Wait()
 }
 
-// cut closes the connections of a set that carry no trip.
-func (p *proxy) cut(set map[net.Conn]bool) {
+// cut closes the connections of some uses.
+func (p *proxy) cut(uses ...use) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for conn, busy := range set {
-		if !busy || p.life.Err() != nil {
+	for conn, now := range p.conns {
+		if slices.Contains(uses, now) {
 			_ = conn.Close()
 		}
 	}
-}
-
-// subscriptions returns how many have begun so far.
-func (p *proxy) subscriptions() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.subscribed
 }
 
 func (p *proxy) acceptAll() {
@@ -98,112 +97,100 @@ func (p *proxy) acceptAll() {
 				return
 			}
 			defer up.Close()
-			p.track(conn, p.commands, false)
+			p.mark(conn, idle)
 			defer p.forget(conn)
 			_ = p.relay(conn, up) // a client may leave at any time
 		})
 	}
 }
 
-func (p *proxy) track(conn net.Conn, set map[net.Conn]bool, busy bool) {
+// mark records the use of a connection.
+func (p *proxy) mark(conn net.Conn, now use) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	set[conn] = busy
+	p.conns[conn] = now
 }
 
 func (p *proxy) forget(conn net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.commands, conn)
-	delete(p.subscribers, conn)
+	delete(p.conns, conn)
 }
-
-var errCut = errors.New("the schedule cuts the connection")
 
 // relay carries trips until the connection ends.
 func (p *proxy) relay(conn, up net.Conn) error {
-	in, answers := bufio.NewReaderSize(conn, 1<<16), bufio.NewReaderSize(up, 1<<16)
+	requests, answers := newWire(conn), newWire(up)
 	for {
-		commands, err := readTrip(in)
-		if err != nil {
-			return err
-		}
-		if slices.ContainsFunc(commands, func(c command) bool { return c.name == "SUBSCRIBE" || c.name == "SSUBSCRIBE" || c.name == "PSUBSCRIBE" }) {
-			return p.relaySubscription(conn, up, in, commands)
-		}
-		t := &trip{client: p.client, commands: commands, permit: make(chan bool, 1)}
-		if !t.sort() {
-			t = nil
-		}
-		p.track(conn, p.commands, true)
-		if err := p.held(t); err != nil {
-			return err
-		}
-		var raw bytes.Buffer
-		for _, c := range commands {
-			if _, err := up.Write(c.raw); err != nil {
+		t := &trip{client: p.client, permit: make(chan bool, 1)}
+		for len(t.commands) == 0 || requests.in.Buffered() > 0 { // all that the client has sent at once
+			c, err := requests.command()
+			if err != nil {
 				return err
 			}
+			t.commands = append(t.commands, c)
 		}
-		replies := make([]any, len(commands))
+		if slices.ContainsFunc(t.commands, func(c command) bool { return slices.Contains(subscribes, c.name) }) {
+			return p.relaySubscription(conn, up, requests.in, t.commands)
+		}
+		held := t.sort()
+		p.mark(conn, busy)
+		if held && !p.permits(t) {
+			return errCut
+		}
+		if err := send(up, t.commands); err != nil {
+			return err
+		}
+		answers.raw = nil
+		replies := make([]any, len(t.commands))
 		for i := range replies {
-			if replies[i], err = readReply(answers, &raw); err != nil {
+			var err error
+			if replies[i], err = answers.reply(); err != nil {
 				return err
 			}
 		}
-		if t != nil {
-			t.replies = replies
+		t.replies = replies
+		if held && !p.permits(t) {
+			return errCut
 		}
-		if err := p.held(t); err != nil {
-			return err
-		}
-		p.track(conn, p.commands, false)
-		if _, err := conn.Write(raw.Bytes()); err != nil {
+		p.mark(conn, idle)
+		if _, err := conn.Write(answers.raw); err != nil {
 			return err
 		}
 	}
 }
 
-// held hands a trip to the schedule, and waits for its permit.
-func (p *proxy) held(t *trip) error {
-	if t == nil {
-		return nil
-	}
+var (
+	errCut     = errors.New("the schedule cuts the connection")
+	subscribes = []string{"SUBSCRIBE", "SSUBSCRIBE", "PSUBSCRIBE"}
+)
+
+// permits hands a trip to the schedule, and waits for its permit.
+func (p *proxy) permits(t *trip) bool {
 	p.hold(t)
 	select {
 	case on := <-t.permit:
-		if on {
-			return nil
-		}
+		return on
 	case <-p.life.Done():
+		return false
 	}
-	return errCut
 }
 
-// readTrip reads a command, and all that the client has sent with it.
-func readTrip(in *bufio.Reader) (commands []command, err error) {
-	for first := true; first || in.Buffered() > 0; first = false {
-		c, err := readCommand(in)
-		if err != nil {
-			return nil, err
-		}
-		commands = append(commands, c)
-	}
-	return commands, nil
-}
-
-// relaySubscription copies bytes in both directions until one side ends.
-func (p *proxy) relaySubscription(conn, up net.Conn, in io.Reader, commands []command) error {
-	p.forget(conn)
-	p.track(conn, p.subscribers, false)
+func send(up net.Conn, commands []command) error {
 	for _, c := range commands {
 		if _, err := up.Write(c.raw); err != nil {
 			return err
 		}
 	}
-	p.mu.Lock()
-	p.subscribed++
-	p.mu.Unlock()
+	return nil
+}
+
+// relaySubscription copies bytes in both directions until one side ends.
+func (p *proxy) relaySubscription(conn, up net.Conn, in io.Reader, commands []command) error {
+	if err := send(up, commands); err != nil {
+		return err
+	}
+	p.mark(conn, subscribed)
+	p.begun.Add(1)
 	p.running.Go(func() {
 		_, _ = io.Copy(conn, up)
 		_ = conn.Close()

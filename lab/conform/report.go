@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/output"
-	"github.com/unstale/unstale/protocol"
 )
 
 // A Report is the result of a run, for the README of a client.
@@ -86,13 +85,16 @@ func (r *Report) String() string {
 }
 
 // add records what a run has found.
-func (r *Report) add(p *player, w *world, took time.Duration) {
+func (r *Report) add(p *player, took time.Duration) {
 	r.Driver, r.Took, r.Breaches = DriverVersion, took, p.ledger.breaches
 	if r.Breaches == nil {
 		r.Breaches = []Breach{}
 	}
-	r.Protocol = digestOf(protocol.LeaseScript + protocol.StampScript + protocol.FillScript + protocol.ReleaseScript + protocol.ExpireScript)[:12]
-	r.Redis = w.version
+	texts := ""
+	for _, script := range scripts {
+		texts += script.text
+	}
+	r.Protocol, r.Redis = digestOf(texts)[:12], p.world.version
 	if len(p.clients) > 0 {
 		r.Client, r.Memory = p.clients[0].ready.Name, p.clients[0].ready.L1
 	}

@@ -2,7 +2,6 @@ package conform
 
 import (
 	"bufio"
-	"bytes"
 	"fmt"
 	"io"
 	"strconv"
@@ -14,45 +13,58 @@ type command struct {
 	name string // in upper case
 	args []string
 	raw  []byte // as it was sent
+
+	script     string // that it runs; empty: none
+	keys, argv []string
 }
 
 // mostBulk limits a text, and mostParts a list, so that garbage takes no memory.
 const mostBulk, mostParts = 64 << 20, 1 << 20
 
-// readCommand reads a command: an array of bulk strings, or a line of words.
-func readCommand(in *bufio.Reader) (c command, err error) {
-	line, err := in.ReadString('\n')
+// A wire reads RESP 2 and 3.
+type wire struct {
+	in  *bufio.Reader
+	raw []byte // all bytes read so far
+}
+
+func newWire(in io.Reader) *wire { return &wire{in: bufio.NewReaderSize(in, 1<<16)} }
+
+// command reads a command: a list of texts, or a line of words. It forgets what was read before.
+func (w *wire) command() (c command, err error) {
+	w.raw = nil
+	first, err := w.in.Peek(1)
 	if err != nil {
 		return c, err
 	}
-	c.raw = []byte(line)
-	words := strings.Fields(line)
-	if strings.HasPrefix(line, "*") {
-		n, err := countOf(line, mostParts)
+	var words []string
+	if first[0] == '*' {
+		list, err := w.reply()
 		if err != nil {
 			return c, err
 		}
-		words = nil
-		for range n {
-			if line, err = in.ReadString('\n'); err != nil {
-				return c, err
-			}
-			size, err := countOf(line, mostBulk)
-			if err != nil {
-				return c, err
-			}
-			text := make([]byte, size+2)
-			if _, err := io.ReadFull(in, text); err != nil {
-				return c, err
-			}
-			words = append(words, string(text[:size]))
-			c.raw = append(append(c.raw, line...), text...)
+		parts, _ := list.([]any)
+		for _, part := range parts {
+			words = append(words, fmt.Sprint(part))
 		}
+	} else {
+		line, err := w.line()
+		if err != nil {
+			return c, err
+		}
+		words = strings.Fields(line)
 	}
+	c.raw = w.raw
 	if len(words) > 0 {
 		c.name, c.args = strings.ToUpper(words[0]), words[1:]
+		c.findScript()
 	}
 	return c, nil
+}
+
+func (w *wire) line() (string, error) {
+	line, err := w.in.ReadString('\n')
+	w.raw = append(w.raw, line...)
+	return line, err
 }
 
 // countOf reads the number of a line such as "$12".
@@ -67,14 +79,12 @@ func countOf(line string, most int) (int, error) {
 // A refusal is an error reply.
 type refusal string
 
-// readReply reads a reply of RESP 2 or 3 and appends its bytes to raw: a string, an int64, a
-// refusal, a list, or nil. Maps and sets are lists.
-func readReply(in *bufio.Reader, raw *bytes.Buffer) (any, error) {
-	line, err := in.ReadString('\n')
+// reply reads a reply: a string, an int64, a refusal, a list, or nil. Maps and sets are lists.
+func (w *wire) reply() (any, error) {
+	line, err := w.line()
 	if err != nil {
 		return nil, err
 	}
-	raw.WriteString(line)
 	text := strings.TrimRight(line[1:], "\r\n")
 	switch line[0] {
 	case '+', ',', '(', '#':
@@ -91,8 +101,8 @@ func readReply(in *bufio.Reader, raw *bytes.Buffer) (any, error) {
 			return nil, err
 		}
 		bulk := make([]byte, n+2)
-		_, err = io.ReadFull(in, bulk)
-		raw.Write(bulk)
+		_, err = io.ReadFull(w.in, bulk)
+		w.raw = append(w.raw, bulk...)
 		return string(bulk[:n]), err
 	case '*', '~', '>', '%', '|':
 		n, err := countOf(line, mostParts)
@@ -104,12 +114,12 @@ func readReply(in *bufio.Reader, raw *bytes.Buffer) (any, error) {
 		}
 		list := make([]any, n)
 		for i := range list {
-			if list[i], err = readReply(in, raw); err != nil {
+			if list[i], err = w.reply(); err != nil {
 				return nil, err
 			}
 		}
 		if line[0] == '>' || line[0] == '|' { // a push or attributes: the reply is yet to come
-			return readReply(in, raw)
+			return w.reply()
 		}
 		return list, nil
 	}

@@ -1,6 +1,9 @@
 package conform
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // A Rule is what the judge checks. Its name is stable.
 type Rule struct {
@@ -54,11 +57,11 @@ type ledger struct {
 }
 
 // breach records a broken rule.
-func (l *ledger) breach(rule, found string) {
+func (l *ledger) breach(rule, format string, found ...any) {
 	if i := slices.IndexFunc(l.breaches, func(b Breach) bool { return b.Rule == rule }); i >= 0 {
 		l.breaches[i].Times++
 		return
 	}
 	i := slices.IndexFunc(Rules, func(r Rule) bool { return r.Name == rule })
-	l.breaches = append(l.breaches, Breach{Rule: rule, Section: Rules[i].Section, Times: 1, Schedule: l.schedule, Found: found})
+	l.breaches = append(l.breaches, Breach{Rule: rule, Section: Rules[i].Section, Times: 1, Schedule: l.schedule, Found: fmt.Sprintf(format, found...)})
 }

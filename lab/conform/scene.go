@@ -1,9 +1,7 @@
 package conform
 
 import (
-	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -31,18 +29,26 @@ type scene struct {
 
 // open begins a scene whose row has the old value.
 func (p *player) open(tagged bool) *scene {
-	s := &scene{p: p, key: keyPrefix + p.ledger.schedule + ":é"}
-	s.name = s.key
+	s := &scene{p: p, key: keyPrefix + p.ledger.schedule}
+	s.rename(":é")
 	if tagged {
 		s.tag = s.key + ":tag"
 		s.name = protocol.StampKey(s.tag)
 	}
-	p.world.commit(s.key, oldMark+s.key)
 	p.sent, p.cuts, p.early = nil, cutNothing, false
 	for _, c := range p.clients {
-		c.hasOld, c.trips = false, 0
+		c.hasOld, c.did = false, work{}
 	}
 	return s
+}
+
+// rename makes the key longer. It gets a row with the old value.
+func (s *scene) rename(suffix string) {
+	s.key += suffix
+	if s.tag == "" {
+		s.name = s.key
+	}
+	s.p.world.rows[s.key] = oldMark + s.key
 }
 
 // The steps of the writer and the worker.
@@ -53,16 +59,21 @@ const (
 	writerSteps
 )
 
-// write makes one step of the writer and the worker.
-func (s *scene) write(step int) error {
-	switch step {
-	case stepCommit:
-		s.p.world.commit(s.key, newMark+s.key)
-	case stepUnlink:
-		s.unlinked = true
-		return s.p.world.invalidate(s.p.ctx, s.name, false)
-	default:
-		return s.deliver([]string{s.name}, nil)
+// write makes steps of the writer and the worker.
+func (s *scene) write(steps ...int) (err error) {
+	for _, step := range steps {
+		switch step {
+		case stepCommit:
+			s.p.world.rows[s.key] = newMark + s.key
+		case stepUnlink:
+			s.unlinked = true
+			err = s.p.world.invalidate(s.p.ctx, s.name, false)
+		default:
+			err = s.deliver([]string{s.name}, nil)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -79,7 +90,7 @@ func (s *scene) deliver(keys, patterns []string) error {
 		if !c.ready.L1 {
 			continue
 		}
-		before, err := p.stats(c)
+		before, err := p.stats(c, nil)
 		if err != nil {
 			return err
 		}
@@ -94,7 +105,7 @@ func (s *scene) deliver(keys, patterns []string) error {
 		if err := p.world.message(p.ctx, keys, patterns, false); err != nil {
 			return err
 		}
-		ok, err := p.within(messagePatience, func() bool { return !slices.ContainsFunc(waits, missing) })
+		ok, err := p.within(messagePatience, func() bool { return !slices.ContainsFunc(waits, missing) }, nil)
 		if err != nil {
 			return err
 		}
@@ -113,7 +124,7 @@ func (s *scene) judgeRead(r *read) {
 	ledger := s.p.ledger
 	if r.result.Error != "" {
 		if !s.tainted {
-			ledger.breach("answers", fmt.Sprintf("a read of %q failed, though its load did not: %s", r.keys, r.result.Error))
+			ledger.breach("answers", "a read of %q failed, though its load did not: %s", r.keys, r.result.Error)
 		}
 		return
 	}
@@ -122,12 +133,12 @@ func (s *scene) judgeRead(r *read) {
 		switch {
 		case value == newMark+key:
 		case value != oldMark+key:
-			ledger.breach("value", fmt.Sprintf("a read of %q got %q (%v), which no load returned", key, value, ok))
+			ledger.breach("value", "a read of %q got %q (%v), which no load returned", key, value, ok)
 		case !r.unlinked:
 		case r.client.ready.L1 && !r.told && r.client.hasOld:
 			// its memory may have it until the message
 		default:
-			ledger.breach("stale-read", fmt.Sprintf("a read of %q that began after the UNLINK got %q", key, value))
+			ledger.breach("stale-read", "a read of %q that began after the UNLINK got %q", key, value)
 		}
 	}
 }
@@ -144,22 +155,28 @@ func (s *scene) end(reads ...*read) error {
 	if err := s.leases(); err != nil {
 		return err
 	}
-	if value, ok, err := s.p.world.usable(s.p.ctx, s.key); err != nil {
+	value, err := s.p.world.usable(s.p.ctx, s.key)
+	if err != nil {
 		return err
-	} else if ok && value == oldMark+s.key {
-		s.p.ledger.breach("stale-entry", fmt.Sprintf("Redis has the value %q of %q after the UNLINK", value, s.key))
+	}
+	if value == oldMark+s.key {
+		s.p.ledger.breach("stale-entry", "Redis has the value %q of %q after the UNLINK", value, s.key)
 	}
 	for _, c := range s.p.clients {
-		r, err := s.p.ask(c, s, s.key)
-		if err == nil {
-			err = s.p.complete(r)
-		}
-		if err != nil {
+		if _, err := s.fetch(c); err != nil {
 			return err
 		}
-		s.judgeRead(r)
 	}
 	return nil
+}
+
+// fetch reads the key of a scene, and checks what it got.
+func (s *scene) fetch(c *client) (*read, error) {
+	r, err := s.p.read(c, s)
+	if err == nil {
+		s.judgeRead(r)
+	}
+	return r, err
 }
 
 // leasePatience is how long a lease may stay that is no longer needed: a client may look for a lost
@@ -181,7 +198,7 @@ func (s *scene) leases() error {
 			return err
 		}
 		if time.Now().After(end) {
-			s.p.ledger.breach("release", fmt.Sprintf("the lease %q of %q is left after its load", held, s.key))
+			s.p.ledger.breach("release", "the lease %q of %q is left after its load", held, s.key)
 			return s.p.world.admin.Unlink(s.p.ctx, lease).Err()
 		}
 		for _, t := range slices.Clone(s.p.held) {
@@ -191,12 +208,4 @@ func (s *scene) leases() error {
 			return err
 		}
 	}
-}
-
-// decode parses an entry and its value, a text.
-func decode(text string, e *entryText, value *string) error {
-	if err := json.Unmarshal([]byte(text), e); err != nil {
-		return err
-	}
-	return json.Unmarshal(e.Value, value)
 }

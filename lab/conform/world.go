@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -32,17 +32,17 @@ const (
 
 // A world is Redis, and the worker and the writer, whom the judge plays.
 type world struct {
-	url, addr string
-	number    int    // of the database
-	channel   string // of messages, which are global to a server
-	admin     *redis.Client
-	clock     *clock.File // sets the clock of Redis; nil if it cannot be set
-	noClock   error       // why
-	version   string
-	ends      []func() error
+	addr    string
+	number  int    // of the database
+	channel string // of messages, which are global to a server
+	admin   *redis.Client
+	clock   *clock.File // sets the clock of Redis; nil if it cannot be set
+	noClock error       // why
+	version string
+	end     func() error      // ends a server that was started, and cleans another one
+	rows    map[string]string // the database: the value of each key
 
 	mu    sync.Mutex
-	rows  map[string]string // the database: the value of each key
 	epoch string
 	seq   uint64
 	mute  bool          // no heartbeats
@@ -51,65 +51,65 @@ type world struct {
 
 // openWorld starts a Redis whose clock can be set if there is a C compiler, or uses the one of a
 // URL, which must be empty.
-func openWorld(ctx context.Context, url string) (w *world, err error) {
-	w = &world{url: url, channel: keyPrefix + rand.Text(), rows: map[string]string{}, epoch: rand.Text(), lease: mapLease}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, w.end())
-		}
-	}()
+func openWorld(ctx context.Context, url, dir string) (w *world, err error) {
+	w = &world{channel: keyPrefix + rand.Text(), rows: map[string]string{}, epoch: rand.Text(), lease: mapLease}
 	if url == "" {
-		dir, err := os.MkdirTemp("", "unstale-conform-")
-		if err != nil {
-			return w, err
-		}
-		w.ends = append(w.ends, func() error { return os.RemoveAll(dir) })
-		library, err := clock.Library(dir)
-		if err != nil {
-			w.noClock = err
-		}
-		node, err := rig.StartNode(ctx, rig.NodeOptions{Library: library})
-		if err != nil {
-			return w, err
-		}
-		w.ends = append(w.ends, node.Close)
-		w.url, w.clock, w.admin, w.addr = node.Server.URL(), node.Clock, node.Client, node.Server.Addr()
-	} else if err := w.connect(ctx); err != nil {
-		return w, err
+		err = w.start(ctx, dir)
+	} else {
+		err = w.connect(ctx, url)
 	}
-	info, err := w.admin.InfoMap(ctx, "server").Result()
 	if err != nil {
-		return w, err
+		return nil, err
 	}
-	w.version = cmp.Or(info["Server"]["valkey_version"], info["Server"]["redis_version"])
-	for _, text := range []string{protocol.LeaseScript, protocol.StampScript, protocol.FillScript, protocol.ReleaseScript, protocol.ExpireScript} {
-		if err := w.admin.ScriptLoad(ctx, text).Err(); err != nil {
-			return w, err
-		}
+	if err := w.prepare(ctx); err != nil {
+		return nil, errors.Join(err, w.end())
 	}
 	return w, nil
 }
 
-// connect uses a server that somebody else has started.
-func (w *world) connect(ctx context.Context) error {
-	options, err := redis.ParseURL(w.url)
+func (w *world) start(ctx context.Context, dir string) error {
+	var library string
+	library, w.noClock = clock.Library(dir)
+	node, err := rig.StartNode(ctx, rig.NodeOptions{Library: library})
 	if err != nil {
 		return err
 	}
-	if options.TLSConfig != nil || options.Network != "tcp" {
-		return errors.New("the judge reads what the client sends: name a server with TCP and without TLS")
+	w.clock, w.admin, w.addr, w.end = node.Clock, node.Client, node.Server.Addr(), node.Close
+	return nil
+}
+
+// connect uses a server that somebody else has started.
+func (w *world) connect(ctx context.Context, url string) error {
+	options, err := redis.ParseURL(url)
+	if err != nil {
+		return err
 	}
 	w.addr, w.number, w.admin = options.Addr, options.DB, redis.NewClient(options)
-	w.ends = append(w.ends, w.admin.Close)
 	w.noClock = errors.New("it belongs to another process")
 	n, err := w.admin.DBSize(ctx).Result()
 	if err == nil && n > 0 {
 		err = fmt.Errorf("%s has %d keys: the judge needs an empty database of a scratch server, where it plays the worker", options.Addr, n)
 	}
-	if err == nil {
-		w.ends = append(w.ends, func() error { return w.clean(context.WithoutCancel(ctx)) })
+	if err != nil {
+		return errors.Join(err, w.admin.Close())
 	}
-	return err
+	w.end = func() error { return errors.Join(w.clean(context.WithoutCancel(ctx)), w.admin.Close()) }
+	return nil
+}
+
+// prepare finds out the version, and loads the scripts.
+func (w *world) prepare(ctx context.Context) error {
+	info, err := w.admin.InfoMap(ctx, "server").Result()
+	if err != nil {
+		return err
+	}
+	w.version = cmp.Or(info["Server"]["valkey_version"], info["Server"]["redis_version"])
+	for _, script := range scripts {
+		if err := w.admin.ScriptLoad(ctx, script.text).Err(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // clean removes what the run has stored.
@@ -128,14 +128,6 @@ func (w *world) clean(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// end ends what openWorld has started, and cleans a server that it has not started.
-func (w *world) end() (err error) {
-	for i := len(w.ends) - 1; i >= 0; i-- {
-		err = errors.Join(err, w.ends[i]())
-	}
-	return err
 }
 
 // heartbeats writes unstale:alive and sends heartbeats until the context ends.
@@ -184,25 +176,16 @@ func (w *world) silence(on bool) {
 	w.mute = on
 }
 
-// shorten changes the lease of the map.
-func (w *world) shorten(ctx context.Context, lease time.Duration) error {
+// limit changes the lease of the map.
+func (w *world) limit(ctx context.Context, lease time.Duration) error {
 	w.mu.Lock()
 	w.lease = lease
 	w.mu.Unlock()
 	return w.heartbeat(ctx)
 }
 
-// commit changes the row of a key.
-func (w *world) commit(key, value string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.rows[key] = value
-}
-
 // rowsOf returns the rows of keys, without those that do not exist.
 func (w *world) rowsOf(keys []string) map[string]string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	found := map[string]string{}
 	for _, key := range keys {
 		if value, ok := w.rows[key]; ok {
@@ -231,35 +214,31 @@ func (w *world) step(ctx context.Context, by time.Duration) error {
 	return w.heartbeat(ctx)
 }
 
-// usable returns the value that a reader would take from Redis: ok is false if there is none.
-func (w *world) usable(ctx context.Context, key string) (value string, ok bool, err error) {
+// usable returns the value that a reader would take from Redis: "" if there is none.
+func (w *world) usable(ctx context.Context, key string) (value string, err error) {
 	text, err := w.admin.Get(ctx, key).Result()
 	if errors.Is(err, redis.Nil) {
-		return "", false, nil
+		return "", nil
 	}
 	if err != nil {
-		return "", false, err
+		return "", err
 	}
-	e, value := entryText{}, ""
 	now, err := w.admin.Time(ctx).Result()
-	if decode(text, &e, &value) != nil || err != nil || e.Expiry <= now.UnixMilli() {
-		return "", false, err
+	if err != nil {
+		return "", err
+	}
+	var e entryText
+	if json.Unmarshal([]byte(text), &e) != nil || json.Unmarshal(e.Value, &value) != nil || e.Expiry <= now.UnixMilli() {
+		return "", nil
 	}
 	for tag, version := range e.Tags {
 		current, err := w.admin.Get(ctx, protocol.StampKey(tag)).Result()
 		if err != nil && !errors.Is(err, redis.Nil) {
-			return "", false, err
+			return "", err
 		}
 		if current != version {
-			return "", false, nil
+			return "", nil
 		}
 	}
-	return value, true, nil
-}
-
-// remove deletes the row of a key.
-func (w *world) remove(key string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.rows, key)
+	return value, nil
 }
