@@ -132,7 +132,7 @@ func (a *aliveCheck) answered(ctx context.Context, q question) (young bool, err 
 	case !a.seen.Load():
 		a.probeNew()
 	default:
-		if err := a.moved(ctx); err != nil {
+		if err := a.moved(ctx, got.latest); err != nil {
 			a.strays.Add(1)
 			return false, err
 		}
@@ -144,6 +144,7 @@ func (a *aliveCheck) answered(ctx context.Context, q question) (young bool, err 
 // An aliveAnswer holds the evaluated fields of one answer.
 type aliveAnswer struct {
 	any    bool     // it has a field of the sources
+	latest int64    // the latest of their times, zero without a field
 	young  bool     // and one of them was written in the last 3 s, by the server's clock
 	lease  int64    // the shortest one of the sources' maps, in milliseconds; zero: unknown
 	others []string // other sources, with young fields
@@ -169,7 +170,7 @@ func (a *aliveCheck) evaluate(q question) (got aliveAnswer) {
 			}
 			continue
 		}
-		got.any, got.young = true, got.young || young
+		got.any, got.young, got.latest = true, got.young || young, max(got.latest, found.Time)
 		if found.Lease > 0 && (got.lease == 0 || found.Lease < got.lease) {
 			got.lease = found.Lease
 		}
@@ -255,20 +256,23 @@ type search struct {
 
 	mu      sync.Mutex
 	ended   time.Time     // the latest one
+	known   int64         // what it compared
 	result  error         // of the latest one
 	running chan struct{} // closed at the end; nil: none runs
 }
 
-// moved returns errLeft if a new connection finds workers, or if ctx ends before one has answered.
-// It returns nil if a new connection finds none or fails: then no better server is known.
-func (a *aliveCheck) moved(ctx context.Context) error {
+// moved returns errLeft if a new connection finds workers, or another time than known, the latest
+// one that the server has which answered: then workers have written elsewhere and ended. It also
+// returns errLeft if ctx ends before one has answered. It returns nil if a new connection finds the
+// same or fails: then no better server is known.
+func (a *aliveCheck) moved(ctx context.Context, known int64) error {
 	s := &a.search
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ended.IsZero() || time.Since(s.ended) >= resultLife {
+	if s.ended.IsZero() || time.Since(s.ended) >= resultLife || s.known != known {
 		if s.running == nil {
 			ended := make(chan struct{})
-			if !a.launch(func() { a.searchOnce(ended) }) {
+			if !a.launch(func() { a.searchOnce(ended, known) }) {
 				return nil
 			}
 			s.running = ended
@@ -280,7 +284,7 @@ func (a *aliveCheck) moved(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 		s.mu.Lock()
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || s.known != known { // that search was for another server
 			return errLeft
 		}
 	}
@@ -291,11 +295,11 @@ func (a *aliveCheck) moved(ctx context.Context) error {
 }
 
 // searchOnce makes one search. It closes ended.
-func (a *aliveCheck) searchOnce(ended chan struct{}) {
+func (a *aliveCheck) searchOnce(ended chan struct{}, known int64) {
 	ctx, cancel := context.WithTimeout(a.life, searchLimit)
 	defer cancel()
 	var result error
-	if a.asksNew(ctx) {
+	if got, err := a.asksNew(ctx); err == nil && (got.young || got.latest != known) {
 		result = errLeft
 		a.left.Store(time.Now().UnixNano())
 		a.logger.LogAttrs(a.life, slog.LevelWarn, "workers have left the server of some connections: closing these, and loading meanwhile")
@@ -303,29 +307,28 @@ func (a *aliveCheck) searchOnce(ended chan struct{}) {
 	s := &a.search
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ended, s.result, s.running = time.Now(), result, nil
+	s.ended, s.known, s.result, s.running = time.Now(), known, result, nil
 	close(ended)
 }
 
-// asksNew reports whether a new connection leads to a server where workers write.
-func (a *aliveCheck) asksNew(ctx context.Context) bool {
+// asksNew asks through a new connection.
+func (a *aliveCheck) asksNew(ctx context.Context) (aliveAnswer, error) {
 	o := *a.client.Options()
 	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns, o.MaxRetries = 1, 0, 0, 0, -1
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	client := redis.NewClient(&o)
 	defer client.Close()
-	found, err := a.asks(ctx, client)
-	return found && err == nil
+	return a.asks(ctx, client)
 }
 
-// asks reports whether a pipeline of client leads to a server where workers write.
-func (a *aliveCheck) asks(ctx context.Context, client optioned) (bool, error) {
+// asks asks the server that a pipeline of client leads to.
+func (a *aliveCheck) asks(ctx context.Context, client optioned) (aliveAnswer, error) {
 	var q question
 	_, err := client.Pipelined(ctx, func(p redis.Pipeliner) error { q = a.addQuestion(ctx, p); return nil })
 	if err != nil && !errors.Is(err, redis.Nil) {
-		return false, err
+		return aliveAnswer{}, err
 	}
-	return a.evaluate(q).young, nil
+	return a.evaluate(q), nil
 }
 
 // probeNew asks a new connection, concurrently with callers, while no field has been seen: workers
@@ -339,7 +342,7 @@ func (a *aliveCheck) probeNew() {
 	a.launch(func() {
 		ctx, cancel := context.WithTimeout(a.life, searchLimit)
 		defer cancel()
-		if a.asksNew(ctx) {
+		if got, err := a.asksNew(ctx); err == nil && got.young {
 			a.seen.Store(true)
 		}
 	})
@@ -356,7 +359,7 @@ func (a *aliveCheck) closeOld() {
 		ctx, cancel := context.WithTimeout(a.life, searchLimit)
 		defer cancel()
 		for range mostClosed {
-			if found, err := a.asks(ctx, a.client); found || err != nil {
+			if got, err := a.asks(ctx, a.client); got.young || err != nil {
 				return
 			}
 			// The pool hands out the connection that was returned last, so this is the same one.

@@ -155,6 +155,95 @@ func TestWorkersLeave(t *testing.T) {
 	}
 }
 
+// Workers have moved, have written and have ended: no server has a young field, but the times
+// differ. A connection to the first server is not trusted again.
+func TestWorkersMoveAndEnd(t *testing.T) {
+	t.Parallel()
+	s := newServers(t)
+	s.wrote(0, works, time.Minute)
+	c := newCache(t, cache.Config{Redis: s.client(), Failures: 1})
+	fetch := func(row string) string {
+		return must1(t, func() (string, error) {
+			return cache.Fetch(t.Context(), c, "k", func(context.Context) (string, error) { return row, nil }, nil)
+		})
+	}
+	if got := fetch("old"); got != "old" {
+		t.Fatalf("got %q", got)
+	}
+	s.wrote(0, 2*gone, time.Minute)
+	s.wrote(1, gone, time.Minute)
+	s.master.Store(1)
+	if got := fetch("new"); got != "new" {
+		t.Errorf("got %q from the server that workers have left", got)
+	}
+	testenv.Eventually(t, "a hit on the other server", func() bool { return fetch("newer") == "newer" && fetch("newest") == "newer" })
+}
+
+// A splitConn writes a pipeline with a read and the question where workers write in two parts.
+type splitConn struct {
+	net.Conn
+	armed   *atomic.Bool
+	between func()
+}
+
+func (c splitConn) Write(pipeline []byte) (int, error) {
+	get, question := strings.Index(string(pipeline), "$3\r\nget"), strings.Index(string(pipeline), "$4\r\ntime")
+	if get < 0 || question < 0 || !c.armed.Swap(false) {
+		return c.Conn.Write(pipeline)
+	}
+	second := max(get, question) - len("*2\r\n")
+	if _, err := c.Conn.Write(pipeline[:second]); err != nil {
+		return 0, err
+	}
+	c.between()
+	n, err := c.Conn.Write(pipeline[second:])
+	return second + n, err
+}
+
+// A master that workers have left becomes a replica of the new one within a pipeline, and so has
+// their field: its value from before is not used.
+func TestReplicaWithinAPipeline(t *testing.T) {
+	t.Parallel()
+	s := serversAt(t, testenv.OwnRedis(t, "--repl-diskless-sync-delay", "0").URL(), testenv.OwnRedis(t, "--repl-diskless-sync-delay", "0").URL())
+	old, fresh := s.clients[0], s.clients[1]
+	var armed atomic.Bool
+	between := func() {
+		testenv.Eventually(t, "the first part", func() bool {
+			commands := must1(t, old.Info(t.Context(), "commandstats").Result)
+			return strings.Contains(commands, "cmdstat_get:") || strings.Contains(commands, "cmdstat_hgetall:") || strings.Contains(commands, "cmdstat_hget:")
+		})
+		host, port, err := net.SplitHostPort(fresh.Options().Addr)
+		testenv.Must(t, err)
+		testenv.Must(t, old.Do(t.Context(), "replicaof", host, port).Err())
+		testenv.Eventually(t, "the replication", func() bool { return old.Exists(t.Context(), "marker").Val() == 1 })
+	}
+	client := s.client()
+	dial := client.Options().Dialer
+	client.Options().Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		return splitConn{conn, &armed, between}, err
+	}
+	s.wrote(0, works, time.Minute)
+	c := newCache(t, cache.Config{Redis: client, Timeout: 5 * time.Second})
+	fetch := func(row string) string {
+		return must1(t, func() (string, error) {
+			return cache.Fetch(t.Context(), c, "k", func(context.Context) (string, error) { return row, nil }, nil)
+		})
+	}
+	if fetch("old") != "old" {
+		t.Fatal("it is not loaded")
+	}
+	s.wrote(0, gone, time.Minute)
+	s.wrote(1, works, time.Minute)
+	testenv.Must(t, fresh.Set(t.Context(), "marker", 1, 0).Err())
+	s.master.Store(1)
+	testenv.Must(t, old.ConfigResetStat(t.Context()).Err())
+	armed.Store(true)
+	if got := fetch("new"); got != "new" || armed.Load() {
+		t.Errorf("got %q; the pipeline was split: %v", got, !armed.Load())
+	}
+}
+
 // If no worker runs, values in Redis are used, and a new connection looks for workers at most once
 // per second.
 func TestNoWorkerRuns(t *testing.T) {

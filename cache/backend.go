@@ -357,43 +357,55 @@ func (b *backend) alone() bool {
 	return !b.clock.due() && !b.alive.due(now) && (b.clock.keeper != nil || !b.replica.due(now))
 }
 
-// pipelined sends a pipeline, and with it TIME if that is due, and the question of an aliveCheck. It
-// adds a write probe every 30 s; every second if no worker seems to write to the server; always if
-// the server may be a replica. The error is errLeft if workers no longer write to the server that
-// answered, and the server's if it refuses the probe.
-func (b *backend) pipelined(ctx context.Context, f func(redis.Pipeliner) error) ([]redis.Cmder, error) {
+// pipelined sends a pipeline, and with it TIME if that is due, and the question of an aliveCheck: in
+// front of reads, since a master may become a replica between the two, and behind scripts, since
+// the lease that one has taken may be too long. It adds a write probe every 30 s; every second if
+// no worker seems to write to the server; always if the server may be a replica. The error is
+// errLeft if workers no longer write to the server that answered, and the server's if it refuses
+// the probe.
+func (b *backend) pipelined(ctx context.Context, scripts bool, f func(redis.Pipeliner) error) ([]redis.Cmder, error) {
 	sent := time.Now()
 	asks, due := b.alive.due(sent), b.clock.due()
 	probes := b.clock.keeper == nil && b.replica.takes(sent)
 	if !asks && !due && !probes {
 		return b.client.Pipelined(ctx, f)
 	}
-	var own int
+	var first, end int // of the caller's commands
 	var q question
 	var now *redis.TimeCmd
-	cmds, err := b.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-		if err := f(p); err != nil {
-			return err
-		}
-		own = p.Len()
+	ask := func(p redis.Pipeliner) {
 		if asks {
 			q = b.alive.addQuestion(ctx, p)
 			now = q.time
 		} else if due {
 			now = p.Time(ctx)
 		}
+	}
+	cmds, err := b.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		if !scripts {
+			ask(p)
+		}
+		first = p.Len()
+		if err := f(p); err != nil {
+			return err
+		}
+		end = p.Len()
+		if scripts {
+			ask(p)
+		}
 		if probes {
 			p.Unlink(ctx, b.probe) // the write probe: a replica refuses it
 		}
 		return nil
 	})
-	if len(cmds) <= own { // f failed, or a hook of the client changed the pipeline
-		return cmds, err
+	if end == 0 || len(cmds) < end { // f failed, or a hook of the client changed the pipeline
+		return cmds[min(first, len(cmds)):], err
 	}
+	own := cmds[first:end]
 	if asks {
 		young, left := b.alive.answered(ctx, q)
 		if left != nil {
-			return cmds[:own], left
+			return own, left
 		}
 		if !young {
 			b.replica.doubt(sent)
@@ -405,12 +417,12 @@ func (b *backend) pipelined(ctx context.Context, f func(redis.Pipeliner) error) 
 	if probes {
 		switch refused := cmds[len(cmds)-1].Err(); {
 		case redis.HasErrorPrefix(refused, "READONLY"):
-			return cmds[:own], refused
+			return own, refused
 		case refused == nil, isReply(refused): // and no fault, which says nothing of the server
 			b.replica.accepted(b.logger)
 		}
 	}
-	return cmds[:own], firstError(cmds[:own])
+	return own, firstError(own)
 }
 
 func firstError(cmds []redis.Cmder) error {
@@ -438,7 +450,7 @@ func (b *backend) runScripts(ctx context.Context, calls []call, tags []string) (
 		return []*redis.Cmd{cmd}, nil, classify(cmd.Err())
 	}
 	cmds := make([]*redis.Cmd, len(calls))
-	all, err := b.pipelined(ctx, func(p redis.Pipeliner) error {
+	all, err := b.pipelined(ctx, true, func(p redis.Pipeliner) error {
 		for i, c := range calls {
 			cmds[i] = c.script.EvalSha(ctx, p, c.keys, c.args...)
 		}
@@ -449,7 +461,7 @@ func (b *backend) runScripts(ctx context.Context, calls []call, tags []string) (
 		return cmds, nil, err
 	}
 	if slices.ContainsFunc(cmds, unknownScript) {
-		_, err = b.pipelined(ctx, func(p redis.Pipeliner) error {
+		_, err = b.pipelined(ctx, true, func(p redis.Pipeliner) error {
 			for i, c := range calls {
 				if unknownScript(cmds[i]) {
 					cmds[i] = c.script.Eval(ctx, p, c.keys, c.args...)

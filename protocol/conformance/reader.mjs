@@ -47,8 +47,8 @@ export const reader = (client, lua, leaseMs = 10_000) => {
   }
   let offset = 0, longest = leaseMs // offset: the time of Redis, less performance.now()
 
-  // Both are asked in each pipeline, behind what it reads: the answer proves that a worker wrote to
-  // the server that has just answered.
+  // Both are asked in each pipeline, in front of what it reads, and behind the request for a lease:
+  // the answer proves that a worker writes to the server of this connection.
   const asks = () => [send('TIME'), send('HGETALL', 'unstale:alive')]
   const proven = (sent, time, alive) => {
     const now = time[0] * 1000 + time[1] / 1000
@@ -63,8 +63,8 @@ export const reader = (client, lua, leaseMs = 10_000) => {
   const read = async (key, tags) => {
     const sent = performance.now()
     const names = [key, ...tags.map(t => 'stamp:' + t)]
-    const [values, ...answers] = await Promise.all([send('MGET', ...names), ...asks()])
-    const now = proven(sent, ...answers), [bytes, ...versions] = values
+    const [time, alive, values] = await Promise.all([...asks(), send('MGET', ...names)])
+    const now = proven(sent, time, alive), [bytes, ...versions] = values
     let e = {}
     try { if (bytes) e = parse(bytes) } catch {}
     const more = Object.keys(e.t ?? {}).filter(t => !tags.includes(t))

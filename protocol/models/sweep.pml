@@ -16,6 +16,7 @@
  * Rule 5: the longer lease counts after the restart too
  * Rule 6: until it has run out since the announcement of the shorter one
  * Rule 7: a reader whose answer has a shorter lease than the one that it took gives that one back
+ * Rule 8: it asks behind each request for a lease, even if it has just asked
  */
 bool committed;
 byte db = 1;         /* the row as loaders see it: 1 is the old one, 2 the new one */
@@ -35,9 +36,15 @@ byte busy;
 
 proctype Reader(byte me) {
 	byte floor, mine, mark, got;
+#ifdef WITHOUT_RULE_8
+	bool asked; /* what it received before */
+#endif
 
 	atomic {
 		printf("reader %d begins, swept %d\n", me, swept);
+#ifdef WITHOUT_RULE_8
+		asked = longerAnnounced;
+#endif
 		if
 		:: swept -> floor = 2
 		:: else -> floor = 1
@@ -55,6 +62,9 @@ proctype Reader(byte me) {
 			longer = true; /* as it received before */
 #else
 			longer = longerAnnounced;
+#endif
+#ifdef WITHOUT_RULE_8
+			longer = asked;
 #endif
 			printf("reader %d is given lease %d, longer %d\n", me, mine, longer)
 		:: else
