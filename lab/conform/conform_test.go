@@ -81,6 +81,25 @@ func TestWrongClientsAreRejected(t *testing.T) {
 	}
 }
 
+// In a Cluster, a slot that moves during a read makes package cache break no rule, and a reader
+// without leases is found.
+func TestSlotsMove(t *testing.T) {
+	t.Parallel()
+	for plant, c := range map[string]struct{ schedules, broken string }{
+		"":           {"cluster", ""},
+		"bare-fill":  {"cluster/014", "stale-entry, stale-read"},
+		"left-lease": {"cluster/081", "release"},
+	} {
+		t.Run(plant, func(t *testing.T) {
+			t.Parallel()
+			report := examine(t, conform.Config{Only: []string{c.schedules}}, strings.Fields(plant)...)
+			if report.Broken() != c.broken {
+				t.Errorf("broken: %q, wanted %q", report.Broken(), c.broken)
+			}
+		})
+	}
+}
+
 // The schedules find old values without the rules about commands: a reader that stores with SET is
 // found in an order of one reader and in one of two.
 func TestSchedulesFindOldValues(t *testing.T) {

@@ -9,15 +9,20 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // A reader is a client that a driver makes obey lines.
 type reader interface {
-	// get reads keys. It calls load for those that have to be loaded.
-	get(ctx context.Context, keys, tags []string, load loader) (map[string]string, error)
+	// get does a fetch, and calls load for keys that have to be loaded. from is the source of a
+	// single value.
+	get(ctx context.Context, l Line, load loader) (values map[string]string, from string, err error)
 	// applied returns how many keys and patterns of messages were applied, and whether the
 	// in-process cache is open.
 	applied() (evicted int64, open bool)
+	// refused returns how many fills Redis did not accept.
+	refused() uint64
 	Close() error
 }
 
@@ -52,7 +57,15 @@ func (o ClientOptions) open(ctx context.Context, hello Line) (client reader, nam
 		return client, "reader of docs/protocol.md", err
 	}
 	client, err = newGoReader(hello, o.L1)
-	return client, "package cache", err
+	return client, "driver of package cache", err
+}
+
+// connect returns a client of the server, or of its Cluster.
+func (l Line) connect(o *redis.Options) redis.UniversalClient {
+	if !l.Cluster {
+		return redis.NewClient(o)
+	}
+	return redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{o.Addr}, ContextTimeoutEnabled: o.ContextTimeoutEnabled, ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout})
 }
 
 // ServeClient is the driver of a client in Go: it obeys lines of in and writes lines to out, until
@@ -67,8 +80,8 @@ func ServeClient(ctx context.Context, in io.Reader, out io.Writer, o ClientOptio
 	if err := lines.Decode(&l); err != nil {
 		return orderly(err)
 	}
-	if l.Type != lineHello {
-		return fmt.Errorf("the first line has the type %q, wanted %q", l.Type, lineHello)
+	if l.Type != LineHello {
+		return fmt.Errorf("the first line has the type %q, wanted %q", l.Type, LineHello)
 	}
 	client, name, err := o.open(ctx, l)
 	if err != nil {
@@ -80,20 +93,20 @@ func ServeClient(ctx context.Context, in io.Reader, out io.Writer, o ClientOptio
 			return err
 		}
 	}
-	d.tell(Line{Type: lineReady, Version: DriverVersion, Name: name, L1: o.L1, Many: true})
+	d.tell(Line{Type: LineReady, Version: DriverVersion, Name: name, L1: o.L1, Many: true, Cluster: true})
 	for {
 		var l Line
 		if err := lines.Decode(&l); err != nil {
 			return orderly(err)
 		}
 		switch l.Type {
-		case lineFetch, lineMany:
+		case LineFetch, LineMany:
 			d.calls.Go(func() { d.fetch(ctx, client, l) })
-		case lineLoaded:
+		case LineLoaded:
 			d.loaded(l)
-		case lineStats:
+		case LineStats:
 			d.calls.Go(func() { d.stats(ctx, client, l) })
-		case lineClose:
+		case LineClose:
 			return nil
 		default:
 			return fmt.Errorf("a line has the unknown type %q", l.Type)
@@ -127,9 +140,9 @@ func (d *driver) tell(l Line) {
 }
 
 func (d *driver) fetch(ctx context.Context, client reader, l Line) {
-	answer := Line{Type: lineResult, ID: l.ID}
+	answer := Line{Type: LineResult, ID: l.ID}
 	var err error
-	if answer.Values, err = client.get(ctx, l.Keys, l.Tags, d.load); err != nil {
+	if answer.Values, answer.From, err = client.get(ctx, l, d.load); err != nil {
 		answer.Error = err.Error()
 	}
 	d.tell(answer)
@@ -138,7 +151,7 @@ func (d *driver) fetch(ctx context.Context, client reader, l Line) {
 func (d *driver) stats(ctx context.Context, client reader, l Line) {
 	if wait(ctx, client, func(evicted int64, _ bool) bool { return evicted >= l.Evicted }) == nil {
 		evicted, open := client.applied()
-		d.tell(Line{Type: lineStats, ID: l.ID, Evicted: evicted, Open: open})
+		d.tell(Line{Type: LineStats, ID: l.ID, Evicted: evicted, Open: open, Refused: client.refused()})
 	}
 }
 
@@ -150,7 +163,7 @@ func (d *driver) load(ctx context.Context, keys []string) (map[string]string, er
 	id := d.number
 	d.waiting[id] = came
 	d.mu.Unlock()
-	d.tell(Line{Type: lineLoad, ID: id, Keys: keys})
+	d.tell(Line{Type: LineLoad, ID: id, Keys: keys})
 	select {
 	case l := <-came:
 		if l.Error != "" {

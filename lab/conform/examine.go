@@ -76,10 +76,14 @@ type kind struct {
 // schedules returns all schedules.
 func (c Config) schedules(withClock bool) []kind {
 	plain, eventful := orderSchedules(withClock)
-	return []kind{
+	kinds := []kind{
 		{"cases", caseSchedules(), false}, {"one reader", plain, false},
 		{"one reader and an event", eventful, true}, {"two readers", pairSchedules(c.Seed, c.Pairs), true},
 	}
+	if c.RedisURL == "" {
+		kinds = append(kinds, kind{"a slot that moves", clusterSchedules(), true})
+	}
+	return kinds
 }
 
 // chosen returns the schedules of a name, or of all names that begin so.
@@ -139,7 +143,8 @@ func Examine(ctx context.Context, cfg Config) (report *Report, err error) {
 	var beating sync.WaitGroup
 	beating.Go(func() { w.heartbeats(working) })
 	defer func() { stop(); beating.Wait() }()
-	p := &player{ctx: ctx, world: w, events: make(chan event, 256), ledger: &ledger{schedule: "start"}, reads: map[int]*read{}, answered: map[int]*Line{}}
+	p := newPlayer(ctx, w, &ledger{schedule: "start"})
+	p.command, p.working = cfg.Command, working
 	report = &Report{Seed: cfg.Seed, Command: strings.Join(cfg.Command, " "), NotPlayed: []string{}, Kinds: []Played{}}
 	defer func() { report.add(p, time.Since(began)) }()
 	defer func() { stop(); err = errors.Join(err, p.dismiss(err == nil && len(p.ledger.breaches) == 0)) }()
@@ -153,6 +158,9 @@ func Examine(ctx context.Context, cfg Config) (report *Report, err error) {
 	}
 	if !p.clients[0].ready.Many {
 		report.NotPlayed = append(report.NotPlayed, "case/many: the client takes no fetchMany")
+	}
+	if !p.clients[0].ready.Cluster || cfg.RedisURL != "" {
+		report.NotPlayed = append(report.NotPlayed, "cluster: the client takes no Redis Cluster, or the judge has not started Redis")
 	}
 	for _, k := range cfg.narrowed(w.clock != nil) {
 		if more, err := p.playAll(k, report, cfg); err != nil || !more {
@@ -213,11 +221,15 @@ func (p *player) blameStuck() {
 // dismiss ends the processes and proxies, after the context of enlist. A client must end when its
 // standard input does.
 func (p *player) dismiss(orderly bool) (err error) {
+	if q := p.moving; q != nil {
+		err = errors.Join(q.dismiss(orderly), q.world.end())
+	}
 	for _, c := range p.clients {
 		if orderly {
-			err = errors.Join(err, c.process.Tell(Line{Type: lineClose}))
+			c.process.DismissWith(Line{Type: LineClose})
+		} else {
+			c.process.Dismiss()
 		}
-		c.process.Dismiss()
 		if ended := c.process.Wait(10 * time.Second); orderly {
 			err = errors.Join(err, ended)
 		}

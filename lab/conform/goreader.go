@@ -1,6 +1,7 @@
 package conform
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -16,14 +17,15 @@ import (
 // A goReader is package cache, as an application uses it.
 type goReader struct {
 	prefix  string
-	client  *redis.Client
+	client  redis.UniversalClient
 	cache   *cache.Cache
-	policy  *cache.Policy
+	ttl     time.Duration
 	evicted atomic.Int64
 }
 
+func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+
 func newGoReader(hello Line, memory bool) (reader, error) {
-	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 	options, err := redis.ParseURL(hello.Redis)
 	if err != nil {
 		return nil, err
@@ -31,10 +33,7 @@ func newGoReader(hello Line, memory bool) (reader, error) {
 	redis.SetLogger(rig.Silence{})
 	options.ContextTimeoutEnabled = true
 	options.ReadTimeout, options.WriteTimeout = ms(hello.Timeout), ms(hello.Timeout)
-	g := &goReader{prefix: hello.Prefix, client: redis.NewClient(options)}
-	if g.policy, err = cache.NewPolicy(cache.Options{TTL: ms(hello.TTL), Stale: -1}); err != nil {
-		return nil, err
-	}
+	g := &goReader{prefix: hello.Prefix, client: hello.connect(options), ttl: ms(hello.TTL)}
 	config := cache.Config{
 		Redis: g.client, Prefix: hello.Prefix, Lease: ms(hello.Lease), Timeout: ms(hello.Timeout), Logger: slog.New(slog.DiscardHandler), LoadPause: -1,
 		Hooks: cache.Hooks{Evict: func(keys, patterns []string) { g.evicted.Add(int64(len(keys) + len(patterns))) }},
@@ -52,10 +51,18 @@ func (g *goReader) Close() error { return errors.Join(g.cache.Close(), g.client.
 
 func (g *goReader) applied() (int64, bool) { return g.evicted.Load(), g.cache.Healthy() == nil }
 
-func (g *goReader) get(ctx context.Context, keys, tags []string, load loader) (map[string]string, error) {
-	p := g.policy.Tagged(tags...)
-	names := make([]string, len(keys))
-	for i, key := range keys {
+func (g *goReader) refused() uint64 { return g.cache.Statistics().Refused }
+
+// sources are the names of sources in lines.
+var sources = map[cache.Source]string{cache.FromMemory: "memory", cache.FromRedis: "redis", cache.FromLoader: "load"}
+
+func (g *goReader) get(ctx context.Context, l Line, load loader) (values map[string]string, from string, err error) {
+	p, err := cache.NewPolicy(cache.Options{TTL: cmp.Or(ms(l.TTL), g.ttl), Stale: cmp.Or(ms(l.Stale), -1), Tags: l.Tags})
+	if err != nil {
+		return nil, "", err
+	}
+	names := make([]string, len(l.Keys))
+	for i, key := range l.Keys {
 		names[i] = g.name(key)
 	}
 	loadNames := func(ctx context.Context, names []string) (map[string]string, error) {
@@ -66,11 +73,11 @@ func (g *goReader) get(ctx context.Context, keys, tags []string, load loader) (m
 		values, err := load(ctx, wanted)
 		return renamed(values, g.name), err
 	}
-	if len(keys) > 1 {
-		values, err := cache.FetchMany(ctx, g.cache, names, loadNames, p)
-		return renamed(values, g.key), err
+	if len(names) > 1 {
+		values, err = cache.FetchMany(ctx, g.cache, names, loadNames, p)
+		return renamed(values, g.key), "", err
 	}
-	value, err := cache.Fetch(ctx, g.cache, names[0], func(ctx context.Context) (string, error) {
+	got, err := cache.FetchResult(ctx, g.cache, names[0], func(ctx context.Context) (string, error) {
 		values, err := loadNames(ctx, names)
 		value, ok := values[names[0]]
 		if err == nil && !ok {
@@ -78,10 +85,13 @@ func (g *goReader) get(ctx context.Context, keys, tags []string, load loader) (m
 		}
 		return value, err
 	}, p)
-	if errors.Is(err, cache.ErrNotFound) {
-		return nil, nil
+	if from = sources[got.Source]; got.Stale {
+		from = "stale"
 	}
-	return map[string]string{keys[0]: value}, err
+	if errors.Is(err, cache.ErrNotFound) {
+		return nil, from, nil
+	}
+	return map[string]string{l.Keys[0]: got.Value}, from, err
 }
 
 // name returns the name of a key for the cache, which adds the prefix itself.

@@ -176,7 +176,7 @@ func (s *scene) insert(what string, variant, done int) error {
 
 // sendAgain sends all commands that write once more, as a network might that has kept a copy.
 func (s *scene) sendAgain() error {
-	conn := s.p.world.admin.Conn() // MULTI and EXEC need the same one
+	conn := s.p.world.admin.(*redis.Client).Conn() // MULTI and EXEC need the same one
 	defer conn.Close()
 	for _, c := range s.p.sent {
 		words := []any{c.name}

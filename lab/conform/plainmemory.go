@@ -116,7 +116,7 @@ func (m *plainMemory) drop(key string) {
 }
 
 // listen subscribes until the context ends. A confirmation empties the memory.
-func (m *plainMemory) listen(ctx context.Context, client *redis.Client) {
+func (m *plainMemory) listen(ctx context.Context, client redis.UniversalClient) {
 	for ctx.Err() == nil {
 		sub := client.Subscribe(ctx, m.hello.Channel)
 		pinging, stop := context.WithCancel(ctx)

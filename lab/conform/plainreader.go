@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -58,12 +59,14 @@ func (p Plant) String() string { return fmt.Sprintf("%s (rule %s)", p.Breaks, p.
 // that is right: it shares no loads, and stores no stale, sliding or negative values.
 type plainReader struct {
 	hello   Line
-	client  *redis.Client
+	client  redis.UniversalClient
 	plant   string
 	memory  *plainMemory
 	life    context.Context
 	timeout time.Duration  // of a command
 	tasks   sync.WaitGroup // the subscription, and searches for lost leases
+
+	refusals atomic.Uint64 // of fills
 }
 
 func newPlainReader(ctx context.Context, hello Line, o ClientOptions) (reader, error) {
@@ -74,7 +77,7 @@ func newPlainReader(ctx context.Context, hello Line, o ClientOptions) (reader, e
 	redis.SetLogger(rig.Silence{})
 	timeout := time.Duration(hello.Timeout) * time.Millisecond
 	options.MaxRetries, options.ReadTimeout = -1, timeout
-	r := &plainReader{hello: hello, client: redis.NewClient(options), plant: o.Plant, memory: newPlainMemory(hello, o.Plant), life: ctx, timeout: timeout}
+	r := &plainReader{hello: hello, client: hello.connect(options), plant: o.Plant, memory: newPlainMemory(hello, o.Plant), life: ctx, timeout: timeout}
 	if o.L1 { // without a subscription the memory stays closed
 		r.tasks.Go(func() { r.memory.listen(ctx, r.client) })
 	}
@@ -89,19 +92,22 @@ func (r *plainReader) Close() error {
 
 func (r *plainReader) applied() (int64, bool) { return r.memory.applied() }
 
-func (r *plainReader) get(ctx context.Context, keys, tags []string, load loader) (map[string]string, error) {
-	values := map[string]string{}
-	for _, key := range keys {
-		q := &plainRead{plainReader: r, key: key, tags: tags}
+func (r *plainReader) refused() uint64 { return r.refusals.Load() }
+
+func (r *plainReader) get(ctx context.Context, l Line, load loader) (values map[string]string, from string, err error) {
+	values = map[string]string{}
+	for _, key := range l.Keys {
+		q := &plainRead{plainReader: r, key: key, tags: l.Tags, from: "redis"}
 		value, ok, err := q.run(ctx, load)
 		if err != nil {
-			return nil, err
+			return nil, "", err
 		}
 		if ok {
 			values[key] = value
 		}
+		from = q.from
 	}
-	return values, nil
+	return values, from, nil
 }
 
 // A plainRead reads one key.
@@ -109,6 +115,7 @@ type plainRead struct {
 	*plainReader
 	key  string
 	tags []string
+	from string // the source, for a result
 
 	text     string            // the entry that was found; empty: none
 	versions map[string]string // of tags, by the latest answer
@@ -123,6 +130,7 @@ type plainRead struct {
 // run reads from memory, from Redis, or by a load.
 func (q *plainRead) run(ctx context.Context, load loader) (value string, ok bool, err error) {
 	if value, ok := q.memory.value(q.key, q.tags); ok {
+		q.from = "memory"
 		return value, true, nil
 	}
 	value, state := q.look(ctx)
@@ -133,6 +141,7 @@ func (q *plainRead) run(ctx context.Context, load loader) (value string, ok bool
 		q.memory.put(q.key, value, q.tags, q.mark)
 		return value, true, nil
 	}
+	q.from = "load"
 	values, err := load(ctx, []string{q.key})
 	value, ok = values[q.key]
 	switch {
@@ -160,7 +169,7 @@ const (
 func (q *plainRead) look(ctx context.Context) (value string, state plainState) {
 	q.mark = q.memory.mark()
 	pipe := q.client.Pipeline()
-	got, now, alive := pipe.Get(ctx, q.key), pipe.Time(ctx), pipe.HGet(ctx, protocol.AliveKey(""), q.hello.Source)
+	now, alive, got := pipe.Time(ctx), pipe.HGet(ctx, protocol.AliveKey(""), q.hello.Source), pipe.Get(ctx, q.key)
 	versions := q.readVersions(ctx, pipe)
 	_, _ = pipe.Exec(ctx) // each command has its error
 	if err := got.Err(); err != nil && !errors.Is(err, redis.Nil) || now.Err() != nil {
@@ -340,6 +349,9 @@ func (q *plainRead) store(ctx context.Context, value string) bool {
 	versions := q.readVersions(ctx, pipe)
 	_, _ = pipe.Exec(ctx) // each command has its error
 	if n, err := stored.Int(); err != nil || n != 1 {
+		if err == nil {
+			q.refusals.Add(1)
+		}
 		return false
 	}
 	if maps.Equal(versions(), q.versions) {

@@ -74,6 +74,14 @@ type player struct {
 	sent     []command // in this schedule, those that write
 	cuts     leaseCut
 	early    bool // loads return what the database had when they began, not when they end
+
+	command []string        // of the clients
+	working context.Context // of what a run has started
+	moving  *player         // the one with a Cluster; nil until a schedule needs it
+}
+
+func newPlayer(ctx context.Context, w *world, l *ledger) *player {
+	return &player{ctx: ctx, world: w, events: make(chan event, 256), ledger: l, reads: map[int]*read{}, answered: map[int]*Line{}}
 }
 
 // A leaseCut is what of the next request for a lease is lost with its connection.
@@ -93,9 +101,13 @@ func (p *player) enlist(command []string, stop context.Context) error {
 	if c.proxy, err = newProxy(stop, p.world.addr, c, func(t *trip) { p.put(stop, event{client: c, trip: t}) }); err != nil {
 		return err
 	}
+	addr := c.proxy.listener.Addr().String()
+	if p.world.cluster != nil {
+		addr = p.world.addr
+	}
 	hello := Line{
-		Type: lineHello, Version: DriverVersion, Redis: fmt.Sprintf("redis://%s/%d", c.proxy.listener.Addr(), p.world.number), Prefix: keyPrefix, Channel: p.world.channel, Source: source,
-		Period: period.Milliseconds(), Lease: mapLease.Milliseconds(), TTL: valueLife.Milliseconds(), Timeout: commandTimeout.Milliseconds(),
+		Type: LineHello, Version: DriverVersion, Redis: fmt.Sprintf("redis://%s/%d", addr, p.world.number), Prefix: keyPrefix, Channel: p.world.channel, Source: source,
+		Period: period.Milliseconds(), Lease: mapLease.Milliseconds(), TTL: valueLife.Milliseconds(), Timeout: commandTimeout.Milliseconds(), Cluster: p.world.cluster != nil,
 	}
 	c.process, err = rig.StartProcess("the client", command, nil, hello, func(l Line) error { p.put(stop, event{client: c, line: &l}); return nil })
 	if err != nil {
@@ -149,21 +161,21 @@ func (p *player) keep(e event) error {
 		return errors.Join(errors.New("the client has ended"), c.process.Wait(time.Second))
 	}
 	switch l := e.line; l.Type {
-	case lineReady:
+	case LineReady:
 		c.ready = *l
-	case lineLoad:
+	case LineLoad:
 		c.observer.loadBegan(l.Keys)
 		c.did.loads++
 		p.cuts = cutNothing
 		p.loads = append(p.loads, pendingLoad{c, l, p.world.rowsOf(l.Keys)})
-	case lineResult:
+	case LineResult:
 		r := p.reads[l.ID]
 		if r != nil && r.runs() && r.client == c {
 			r.result, r.did = l, work{c.did.trips - r.before.trips, c.did.loads - r.before.loads}
 			return nil
 		}
 		return fmt.Errorf("the client has sent a result of %d, which is no fetch under way", l.ID)
-	case lineStats:
+	case LineStats:
 		p.answered[l.ID] = l
 	default:
 		return fmt.Errorf("the client has sent a line of the unknown type %q", l.Type)
@@ -252,7 +264,7 @@ func (p *player) release(t *trip, on bool) {
 // answer ends a load with what the database has, or with an error.
 func (p *player) answer(l pendingLoad, failure string) error {
 	p.loads = slices.DeleteFunc(p.loads, func(other pendingLoad) bool { return other.line == l.line })
-	out := Line{Type: lineLoaded, ID: l.line.ID, Error: failure}
+	out := Line{Type: LineLoaded, ID: l.line.ID, Error: failure}
 	if failure == "" {
 		if out.Values = l.rows; !p.early {
 			out.Values = p.world.rowsOf(l.line.Keys)
@@ -264,11 +276,11 @@ func (p *player) answer(l pendingLoad, failure string) error {
 // ask sends a fetch of the key of a scene, and of others.
 func (p *player) ask(c *client, s *scene, others ...string) (*read, error) {
 	p.number++
-	l := Line{Type: lineFetch, ID: p.number, Keys: append([]string{s.key}, others...)}
+	l := Line{Type: LineFetch, ID: p.number, Keys: append([]string{s.key}, others...)}
 	r := &read{client: c, keys: l.Keys, unlinked: s.unlinked, told: s.told, before: c.did}
 	p.reads[p.number] = r
 	if len(others) > 0 {
-		l.Type = lineMany
+		l.Type = LineMany
 	}
 	if s.tag != "" {
 		l.Tags = []string{s.tag}
@@ -308,7 +320,7 @@ func (p *player) complete(reads ...*read) error {
 func (p *player) question(c *client, evicted int64) (answered func() *Line, err error) {
 	p.number++
 	id := p.number
-	return func() *Line { return p.answered[id] }, c.process.Tell(Line{Type: lineStats, ID: id, Evicted: evicted})
+	return func() *Line { return p.answered[id] }, c.process.Tell(Line{Type: LineStats, ID: id, Evicted: evicted})
 }
 
 // stats returns the statistics of a client.

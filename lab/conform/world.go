@@ -35,9 +35,10 @@ type world struct {
 	addr    string
 	number  int    // of the database
 	channel string // of messages, which are global to a server
-	admin   *redis.Client
-	clock   *clock.File // sets the clock of Redis; nil if it cannot be set
-	noClock error       // why
+	admin   redis.UniversalClient
+	cluster *rig.Cluster // nil: one server
+	clock   *clock.File  // sets the clock of Redis; nil if it cannot be set
+	noClock error        // why
 	version string
 	end     func() error      // ends a server that was started, and cleans another one
 	rows    map[string]string // the database: the value of each key
@@ -146,10 +147,12 @@ func (w *world) heartbeat(ctx context.Context) error {
 		return err
 	}
 	alive := protocol.Alive{Time: now.UnixMicro(), Epoch: w.epoch, Lease: w.lease.Milliseconds()}
-	if err := w.admin.HSet(ctx, protocol.AliveKey(""), source, alive.String()).Err(); err != nil {
-		return err
+	if w.cluster == nil {
+		if err := w.admin.HSet(ctx, protocol.AliveKey(""), source, alive.String()).Err(); err != nil {
+			return err
+		}
 	}
-	return w.publish(ctx, protocol.Message{Beat: &protocol.Beat{Source: source, Lease: w.lease.Milliseconds(), First: w.seq == 0, Behind: 1, Alive: true}}, false)
+	return w.publish(ctx, protocol.Message{Beat: &protocol.Beat{Source: source, Lease: w.lease.Milliseconds(), First: w.seq == 0, Behind: 1, Alive: w.cluster == nil}}, false)
 }
 
 // publish numbers a message and sends it, unless it gets lost. The caller holds mu.
@@ -205,7 +208,11 @@ func (w *world) invalidate(ctx context.Context, name string, hold bool) error {
 		}
 	}
 	lease, _ := protocol.LeaseKey(name)
-	return w.admin.Unlink(ctx, lease, name).Err()
+	err := w.admin.Unlink(ctx, lease, name).Err()
+	if redis.HasErrorPrefix(err, "TRYAGAIN") || redis.HasErrorPrefix(err, "ASK") { // in a slot on its way
+		err = errors.Join(w.admin.Unlink(ctx, lease).Err(), w.admin.Unlink(ctx, name).Err())
+	}
+	return err
 }
 
 // step moves the clock of Redis. The worker writes its time at once.

@@ -16,7 +16,7 @@ import (
 	"github.com/unstale/unstale/internal/sleep"
 )
 
-// Masters is the number of masters of a Cluster. Each has a replica.
+// Masters is the number of masters of a Cluster. Each has a replica, or none.
 const Masters = 3
 
 // slotCount is the number of hash slots of a Cluster. The fault suite shares no code with workers.
@@ -31,22 +31,29 @@ type Cluster struct {
 	ids []string // of the nodes
 }
 
-// StartCluster starts a cluster, and returns when all its nodes are ready. library is the result
-// of clock.Library. The caller must Close the cluster.
-func StartCluster(ctx context.Context, library string) (c *Cluster, err error) {
+// StartCluster starts a cluster with replicas, and returns when all its nodes are ready. library is
+// the result of clock.Library. The caller must Close the cluster.
+func StartCluster(ctx context.Context, library string) (*Cluster, error) {
+	return startCluster(ctx, library, Masters)
+}
+
+// StartMasters is like StartCluster, without replicas and clocks.
+func StartMasters(ctx context.Context) (*Cluster, error) { return startCluster(ctx, "", 0) }
+
+func startCluster(ctx context.Context, library string, replicas int) (c *Cluster, err error) {
 	c = &Cluster{}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.Close())
 		}
 	}()
-	for i := range 2 * Masters {
+	for i := range Masters + replicas {
 		if err := c.add(ctx, i, library); err != nil {
 			return nil, fmt.Errorf("start node %d of a cluster: %w", i, err)
 		}
 	}
 	c.Client = redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()})
-	for i := range Masters {
+	for i := range replicas {
 		replicate := func() bool { return c.do(ctx, i+Masters, "cluster", "replicate", c.ids[i]) == nil }
 		if err := c.until(ctx, "a replica to be accepted", replicate); err != nil {
 			return nil, err
@@ -139,7 +146,7 @@ func (c *Cluster) Ready(ctx context.Context) error {
 				replicas++
 			}
 		}
-		return replicas == Masters
+		return replicas == len(c.Nodes)-Masters
 	})
 }
 
@@ -205,23 +212,13 @@ func (c *Cluster) Move(ctx context.Context, key string, way time.Duration) error
 	if err != nil {
 		return err
 	}
-	err = errors.Join(c.do(ctx, to, "cluster", "setslot", slot, "importing", c.ids[from]), c.do(ctx, from, "cluster", "setslot", slot, "migrating", c.ids[to]))
-	for err == nil {
+	err = c.OpenSlot(ctx, int(slot), from, to)
+	for moved := 1; err == nil && moved > 0; {
 		_ = sleep.For(ctx, way)
-		var found []string
-		if found, err = c.Nodes[from].Client.ClusterGetKeysInSlot(ctx, int(slot), 100).Result(); err != nil || len(found) == 0 {
-			break
-		}
-		args := []any{"migrate", "127.0.0.1", c.Nodes[to].Server.Port(), "", 0, 60_000, "replace", "keys"}
-		for _, name := range found {
-			args = append(args, name)
-		}
-		err = c.do(ctx, from, args...)
+		moved, err = c.MoveKeys(ctx, int(slot), from, to)
 	}
-	for _, node := range []int{to, from} {
-		if err == nil {
-			err = c.do(ctx, node, "cluster", "setslot", slot, "node", c.ids[to])
-		}
+	if err == nil {
+		err = c.CloseSlot(ctx, int(slot), from, to)
 	}
 	if err != nil {
 		return fmt.Errorf("move slot %d: %w", slot, err)
@@ -230,6 +227,32 @@ func (c *Cluster) Move(ctx context.Context, key string, way time.Duration) error
 		owner, err := c.owners(ctx)
 		return err == nil && owner[slot] == to
 	})
+}
+
+// OpenSlot tells two masters that a slot is on its way.
+func (c *Cluster) OpenSlot(ctx context.Context, slot, from, to int) error {
+	return errors.Join(c.do(ctx, to, "cluster", "setslot", slot, "importing", c.ids[from]), c.do(ctx, from, "cluster", "setslot", slot, "migrating", c.ids[to]))
+}
+
+// MoveKeys moves up to 100 keys of a slot together, and returns how many these were.
+func (c *Cluster) MoveKeys(ctx context.Context, slot, from, to int) (int, error) {
+	found, err := c.Nodes[from].Client.ClusterGetKeysInSlot(ctx, slot, 100).Result()
+	if err != nil || len(found) == 0 {
+		return 0, err
+	}
+	args := []any{"migrate", "127.0.0.1", c.Nodes[to].Server.Port(), "", 0, 60_000, "replace", "keys"}
+	for _, name := range found {
+		args = append(args, name)
+	}
+	return len(found), c.do(ctx, from, args...)
+}
+
+// CloseSlot tells two masters that a slot has arrived.
+func (c *Cluster) CloseSlot(ctx context.Context, slot, from, to int) error {
+	if err := c.do(ctx, to, "cluster", "setslot", slot, "node", c.ids[to]); err != nil {
+		return err
+	}
+	return c.do(ctx, from, "cluster", "setslot", slot, "node", c.ids[to])
 }
 
 // FailOver makes the replica of a pair the master. With force, the replica may lack the last writes

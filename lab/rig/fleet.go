@@ -214,5 +214,8 @@ func tail(log string) string {
 	if err != nil {
 		return err.Error()
 	}
-	return string(b[max(0, len(b)-2000):])
+	return string(end(b))
 }
+
+// end returns the last lines of a log.
+func end(log []byte) []byte { return log[max(0, len(log)-2000):] }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -23,6 +24,7 @@ type Process struct {
 	orders *os.File
 	to     *json.Encoder
 	ended  chan struct{}
+	over   atomic.Bool  // it was dismissed
 	errors bytes.Buffer // to be read after ended
 	err    error        // likewise
 }
@@ -39,9 +41,15 @@ func StartProcess[T any](name string, command, env []string, order any, hear fun
 	}
 	go func() {
 		defer close(p.ended)
-		// A child whose output is no longer read must not block here.
-		err := errors.Join(listen(out, hear), out.Close())
-		p.err = errors.Join(err, <-gone)
+		// A child whose output is no longer read must not block here, and is of no use.
+		err := listen(out, hear)
+		if err != nil {
+			_ = p.Signal(syscall.SIGKILL)
+		}
+		err = errors.Join(err, out.Close())
+		if p.err = errors.Join(err, <-gone); p.err == nil && !p.over.Load() {
+			p.err = errors.New("it has ended by itself")
+		}
 	}()
 	if err := p.Tell(order); err != nil {
 		p.Dismiss()
@@ -100,9 +108,9 @@ func (p *Process) Tell(order any) error {
 // Ended returns a channel that is closed when the process has ended.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 
-// Signal sends a signal.
+// Signal sends a signal to the process and its children.
 func (p *Process) Signal(s syscall.Signal) error {
-	if err := p.cmd.Process.Signal(s); err != nil {
+	if err := syscall.Kill(-p.cmd.Process.Pid, s); err != nil {
 		return fmt.Errorf("%s has ended by itself: %w", p.name, err)
 	}
 	return nil
@@ -110,22 +118,32 @@ func (p *Process) Signal(s syscall.Signal) error {
 
 // Kill kills the process and waits for its end.
 func (p *Process) Kill() {
-	_ = p.cmd.Process.Kill() // it may be gone already
+	_ = p.Signal(syscall.SIGKILL) // it may be gone already
 	<-p.ended
 	_ = p.orders.Close()
 }
 
 // Dismiss ends the orders. The process then ends.
-func (p *Process) Dismiss() { _ = p.orders.Close() } // Wait reports why a process ended early
+func (p *Process) Dismiss() {
+	p.over.Store(true)
+	_ = p.orders.Close() // Wait reports why a process ended early
+}
+
+// DismissWith writes a last order, which may end the process, and ends the orders.
+func (p *Process) DismissWith(order any) {
+	p.over.Store(true)
+	_ = p.Tell(order) // Wait reports why a process ended early
+	p.Dismiss()
+}
 
 // Wait waits for the end of a dismissed process, and kills it if that takes longer than patience.
 // The error has its exit status.
 func (p *Process) Wait(patience time.Duration) error {
-	limit := time.AfterFunc(patience, func() { _ = p.cmd.Process.Kill() })
+	limit := time.AfterFunc(patience, func() { _ = p.Signal(syscall.SIGKILL) })
 	<-p.ended
 	limit.Stop()
 	if p.err != nil {
-		return fmt.Errorf("%s: %w: %s", p.name, p.err, bytes.TrimSpace(p.errors.Bytes()))
+		return fmt.Errorf("%s: %w: %s", p.name, p.err, bytes.TrimSpace(end(p.errors.Bytes())))
 	}
 	return nil
 }

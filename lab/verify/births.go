@@ -117,7 +117,7 @@ func (r *registrar) compare(key, text string) {
 	}
 	r.compared++
 	if born := time.UnixMicro(entry.Born); born.Add(birthMargin).Before(unlinked) {
-		r.found = append(r.found, finding{Key: key, Began: now(),
+		r.found = append(r.found, finding{Key: key, Process: everybody, Began: now(),
 			Wrong: fmt.Sprintf("an entry with a lease time %.3f s before its key was unlinked", unlinked.Sub(born).Seconds())})
 	}
 }

@@ -17,6 +17,10 @@ type Config struct {
 	Binary string
 	// Reader is the command that becomes a reader process: it calls Read. Required.
 	Reader []string
+	// Clients are commands of a shell, each of which starts a reader in any language, as lab/conform
+	// describes. Each runs twice. With a plant that is a reader's, it is in them alone: they find its
+	// name in the variable UNSTALE_PLANT.
+	Clients []string
 	// Seed decides which keys are written and read, and when faults occur. Zero: a random seed,
 	// which the report names.
 	Seed uint64
@@ -34,7 +38,7 @@ type Config struct {
 	Phases []string
 	// Plant is the name of a bug to plant. Without Phases, only the phase that reveals it runs.
 	Plant string
-	// Workers and Readers are numbers of processes. Default 2 each.
+	// Workers and Readers are numbers of processes. Default 2 each; no Readers beside Clients.
 	Workers, Readers int
 	// Reads and Writes are the total target rates per second. Default 9,000 and 1,100.
 	Reads, Writes int
@@ -60,7 +64,9 @@ func (c Config) WithDefaults() Config {
 	rig.OrDefault(&c.For, time.Minute)
 	rig.OrDefault(&c.Turn, 12*time.Second)
 	rig.OrDefault(&c.Workers, 2)
-	rig.OrDefault(&c.Readers, 2)
+	if len(c.Clients) == 0 {
+		rig.OrDefault(&c.Readers, 2)
+	}
 	rig.OrDefault(&c.Reads, 9000)
 	rig.OrDefault(&c.Writes, 1100)
 	rig.OrDefault(&c.Keys, 128)
@@ -76,6 +82,9 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
+// processes returns the number of reader processes.
+func (c Config) processes() int { return c.Readers + clientCopies*len(c.Clients) }
+
 func plantIndex(name string) int {
 	return slices.IndexFunc(Plants, func(p Plant) bool { return p.Name == name })
 }
@@ -87,7 +96,7 @@ func (c Config) Validate() error {
 		return fmt.Errorf("binary: name the program under test")
 	case len(c.Reader) == 0:
 		return fmt.Errorf("reader: name the command of a reader process")
-	case c.Workers < 2, c.Readers < 1, c.Reads < 1, c.Writes < 1:
+	case c.Workers < 2, c.processes() < 1, c.Reads < 1, c.Writes < 1:
 		return fmt.Errorf("workers must be 2 or more; readers, reads and writes 1 or more")
 	case c.Keys < writersAtOnce, c.Keys >= turnIDs:
 		return fmt.Errorf("keys %d: must be %d to %d", c.Keys, writersAtOnce, turnIDs-1)
@@ -95,6 +104,9 @@ func (c Config) Validate() error {
 		return fmt.Errorf("for %s, turn %s: both must be at least 1s", c.For, c.Turn)
 	case c.Plant != "" && plantIndex(c.Plant) < 0:
 		return fmt.Errorf("there is no plant %q; the plants are %s", c.Plant, strings.Join(plantNames(), ", "))
+	}
+	if len(c.Clients) > 0 && (c.Plant == deaf || c.Plant == forgedBeats) {
+		return fmt.Errorf("plant %q: it is a bug of package cache or of L1, which clients do not have", c.Plant)
 	}
 	if c.Plant != "" && c.Cluster {
 		return fmt.Errorf("plant %q: plants need a single Redis", c.Plant)

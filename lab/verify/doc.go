@@ -5,7 +5,8 @@
 // The version of a key only increases, and one writer owns it. When COMMIT has returned, the writer
 // records the version and the time in a table that all processes map into memory. Readers are
 // separate processes. They read through package cache, and look into the table only after the read,
-// so no read depends on the table.
+// so no read depends on the table. A client in another language is asked by this process, which loads
+// for it and looks into the table.
 //
 // How a read is checked:
 //

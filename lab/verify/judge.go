@@ -19,6 +19,9 @@ type finding struct {
 }
 
 func (f finding) String() string {
+	if f.Process == everybody {
+		return f.Key + ": " + f.Wrong
+	}
 	if f.Wrong != "" {
 		return fmt.Sprintf("%s, from %s in reader %d: %s", f.Key, f.Source, f.Process, f.Wrong)
 	}

@@ -2,7 +2,6 @@ package verify
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -18,27 +17,32 @@ type pair struct {
 	Token   string `json:"token"`
 }
 
+// A prover reads with tokens, for a reader.
+type prover struct {
+	reader *reader
+	queue  chan pair
+}
+
 // take queues a pair from the writing process. It drops a pair if the queue is full, or the reader
-// only calls Get, and does not count it.
-func (r *reader) take(line []byte) {
-	var p pair
-	if r.Gets || json.Unmarshal(line, &p) != nil {
+// only calls Get or is a client that takes no tokens, and does not count it.
+func (r *prover) take(p pair) {
+	if r.reader.Gets || r.reader.outside != nil && !r.reader.outside.ready.Tokens {
 		return
 	}
 	select {
-	case r.pairs <- p:
+	case r.queue <- p:
 	default:
 	}
 }
 
 // prove reads the keys of pairs: immediately, and some of them again at about the time when the
 // write is settled.
-func (r *reader) prove(ctx context.Context, dice *rand.Rand) {
+func (r *prover) prove(ctx context.Context, dice *rand.Rand) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case p := <-r.pairs:
+		case p := <-r.queue:
 			r.pair(ctx, p)
 			if dice.IntN(10) == 0 {
 				sleep(ctx, time.Duration(dice.IntN(10_000))*time.Microsecond)
@@ -49,25 +53,31 @@ func (r *reader) prove(ctx context.Context, dice *rand.Rand) {
 }
 
 // pair reads a key with a token.
-func (r *reader) pair(ctx context.Context, p pair) {
+func (r *prover) pair(ctx context.Context, p pair) {
 	token, err := outbox.ParseToken(p.Token)
 	if err != nil {
-		r.find(p.Key, cache.FromLoader, finding{Wrong: fmt.Sprintf("the token %q cannot be read: %v", p.Token, err)})
+		r.reader.find(p.Key, cache.FromLoader.String(), finding{Wrong: fmt.Sprintf("the token %q cannot be read: %v", p.Token, err)})
 		return
 	}
-	policy := r.policies[p.Key].After(outbox.NewCheck(r.db, token))
 	began := now()
-	version, ok := r.fetch(ctx, p.Key, policy, func(ctx context.Context) (string, error) { return r.loader.load(ctx, p.Key) })
+	var version uint64
+	var ok bool
+	if r.reader.outside != nil {
+		version, ok = r.reader.ask(ctx, p.Key, p.Token)
+	} else {
+		policy := r.reader.policies[p.Key].After(outbox.NewCheck(r.reader.db, token))
+		version, ok = r.reader.fetch(ctx, p.Key, policy, func(ctx context.Context) (string, error) { return r.reader.loader.load(ctx, p.Key) })
+	}
 	if !ok {
 		return
 	}
-	r.paired.Add(1)
+	r.reader.paired.Add(1)
 	switch {
-	case version >= p.Version || r.Astray: // fetch has checked the bound
+	case version >= p.Version || r.reader.Astray: // fetch has checked the bound
 	// what was settled may be back until it is healed
-	case r.table.excused(began, now(), r.Grace.Nanoseconds(), everybody):
-		r.excused.Add(1)
+	case r.reader.table.excused(began, now(), r.reader.Grace.Nanoseconds(), everybody):
+		r.reader.excused.Add(1)
 	default:
-		r.find(p.Key, cache.FromLoader, finding{Began: began, Wrong: fmt.Sprintf("version %d for a reader that has shown the token of version %d", version, p.Version)})
+		r.reader.find(p.Key, cache.FromLoader.String(), finding{Began: began, Wrong: fmt.Sprintf("version %d for a reader that has shown the token of version %d", version, p.Version)})
 	}
 }

@@ -55,6 +55,9 @@ func plantNames() (names []string) {
 
 // plant adds the bug to a reader's client.
 func plant(name string, client *redis.Client, s *spec) {
+	if name == "" {
+		return
+	}
 	bare := redis.NewClient(&redis.Options{Addr: s.Redis})
 	switch name {
 	case bareFill:

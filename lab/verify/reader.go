@@ -39,8 +39,9 @@ type tallies struct {
 	Memory    int64     `json:"memory"` // reads that were answered from L1
 	Redis     int64     `json:"redis"`
 	Loaded    int64     `json:"loaded"`
-	Pairs     int64     `json:"pairs"` // reads with the token of a write
-	Stale     int64     `json:"stale"` // older than a commit, within the bound or not
+	Expired   int64     `json:"expired"` // answered by an expired value
+	Pairs     int64     `json:"pairs"`   // reads with the token of a write
+	Stale     int64     `json:"stale"`   // older than a commit, within the bound or not
 	Excused   int64     `json:"excused"`
 	Errors    int64     `json:"errors"`    // reads without an answer
 	Refused   uint64    `json:"refused"`   // fills
@@ -54,12 +55,13 @@ type tallies struct {
 	Differed  uint64    `json:"differed"`
 }
 
-// A reader is one process that reads.
+// A reader is one process that reads, or the end of a client in this process.
 type reader struct {
 	spec
 	table    *table
 	db       *sql.DB
 	client   redis.UniversalClient
+	outside  *client // nil: cache reads
 	cache    *cache.Cache
 	policies []*cache.Policy // per key
 	direct   []*cache.Policy // the same, without L1
@@ -69,9 +71,9 @@ type reader struct {
 	chase    chan int
 	followed []atomic.Bool // per key: it is in chase, or a follower reads it
 
-	pairs chan pair
+	prover prover
 
-	reads, paired, memory, redis, loaded, stale, excused atomic.Int64
+	reads, paired, memory, redis, loaded, expired, stale, excused atomic.Int64
 
 	findings findings
 	known    cache.Statistics // already reported
@@ -85,7 +87,7 @@ func Read(ctx context.Context, in io.Reader, out io.Writer) error {
 	if !lines.Scan() {
 		return errors.New("a reader is started by verify, which tells it what to read")
 	}
-	r := &reader{chase: make(chan int, 64), pairs: make(chan pair, 256)}
+	r := &reader{}
 	if err := json.Unmarshal(lines.Bytes(), &r.spec); err != nil {
 		return fmt.Errorf("read the orders: %w", err)
 	}
@@ -93,43 +95,57 @@ func Read(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err := r.open(); err != nil {
 		return err
 	}
+	if err := r.openCache(); err != nil {
+		return err
+	}
 	defer r.close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		defer cancel()
+		for lines.Scan() {
+			var p pair
+			if json.Unmarshal(lines.Bytes(), &p) == nil {
+				r.prover.take(p)
+			}
+		}
+	}()
+	encoder := json.NewEncoder(out)
+	return r.work(ctx, func(t tallies) error { return encoder.Encode(t) })
+}
+
+// work reads until ctx ends. It hands its counts to tell.
+func (r *reader) work(ctx context.Context, tell func(tallies) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var group sync.WaitGroup
 	group.Go(func() { r.stalls.watch(ctx) })
 	for i := range browsers {
-		group.Go(func() { r.browse(ctx, r.dice(uint64(i))) })
+		group.Go(func() { r.browse(ctx, diceOf(&r.spec, uint64(i))) })
 	}
 	for i := range followers {
-		group.Go(func() { r.follow(ctx, r.dice(uint64(100+i))) })
+		group.Go(func() { r.follow(ctx, diceOf(&r.spec, uint64(100+i))) })
 	}
 	for i := range pairers {
-		group.Go(func() { r.prove(ctx, r.dice(uint64(200+i))) })
+		group.Go(func() { r.prover.prove(ctx, diceOf(&r.spec, uint64(200+i))) })
 	}
 	group.Go(func() { r.listen(ctx) })
 	if r.Stock > 0 {
 		group.Go(func() { r.keepStock(ctx) })
 	}
-	encoder := json.NewEncoder(out)
-	ended := make(chan struct{})
-	group.Go(func() {
-		defer close(ended)
-		for lines.Scan() {
-			r.take(lines.Bytes())
-		}
-	})
-	err := r.tell(ctx, encoder, ended)
+	err := r.tell(ctx, tell)
 	cancel()
 	group.Wait()
-	return errors.Join(err, encoder.Encode(r.line()))
+	return errors.Join(err, tell(r.line()))
 }
 
-func (r *reader) dice(stream uint64) *rand.Rand {
-	return rand.New(rand.NewPCG(r.Seed, uint64(r.Process)<<32|stream))
+// diceOf returns random numbers for one part of a process.
+func diceOf(s *spec, stream uint64) *rand.Rand {
+	return rand.New(rand.NewPCG(s.Seed, uint64(s.Process)<<32|stream))
 }
 
 func (r *reader) open() (err error) {
+	r.chase, r.prover = make(chan int, 64), prover{r, make(chan pair, 256)}
 	if r.table, err = openTable(r.Table, r.Keys); err != nil {
 		return err
 	}
@@ -140,7 +156,14 @@ func (r *reader) open() (err error) {
 	r.db.SetMaxIdleConns(32)
 	r.db.SetMaxOpenConns(32)
 	r.client = r.connect()
-	r.loader = &loader{spec: &r.spec, db: r.db, client: r.client, commits: make([]bell, r.Keys), evicted: make([]bell, r.Keys)}
+	r.loader = &loader{spec: &r.spec, db: r.db, client: r.client, keys: map[string]int{}, commits: make([]bell, r.Keys), evicted: make([]bell, r.Keys)}
+	for key := range r.Keys {
+		r.loader.keys[r.name(key)] = key
+	}
+	return nil
+}
+
+func (r *reader) openCache() (err error) {
 	config := cache.Config{Redis: r.client, Lease: lease, Logger: slog.New(slog.DiscardHandler)}
 	config.Hooks.Evict = r.hearing()
 	if r.RawValues {
@@ -229,24 +252,24 @@ func (p *parted) Subscribe(ctx context.Context, channels ...string) *redis.PubSu
 }
 
 func (r *reader) close() {
-	_ = r.cache.Close() // the process ends
+	if r.cache != nil {
+		_ = r.cache.Close() // the process ends
+	}
 	_ = r.client.Close()
 	_ = r.db.Close()
 	_ = r.table.close()
 }
 
-// tell writes a line periodically, until the input has ended.
-func (r *reader) tell(ctx context.Context, out *json.Encoder, ended <-chan struct{}) error {
+// tell hands the counts over periodically, until ctx ends.
+func (r *reader) tell(ctx context.Context, tell func(tallies) error) error {
 	ticker := time.NewTicker(told)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-ended:
-			return nil
 		case <-ticker.C:
-			if err := out.Encode(r.line()); err != nil {
+			if err := tell(r.line()); err != nil {
 				return err
 			}
 		}
@@ -256,8 +279,14 @@ func (r *reader) tell(ctx context.Context, out *json.Encoder, ended <-chan struc
 // line returns the counts since the last line.
 func (r *reader) line() tallies {
 	t := tallies{
-		Process: r.Process, Pairs: r.paired.Swap(0), Reads: r.reads.Swap(0), Memory: r.memory.Swap(0), Redis: r.redis.Swap(0), Loaded: r.loaded.Swap(0), Stale: r.stale.Swap(0),
-		Excused: r.excused.Swap(0), Stalls: r.stalls.take(),
+		Process: r.Process, Pairs: r.paired.Swap(0), Reads: r.reads.Swap(0), Memory: r.memory.Swap(0), Redis: r.redis.Swap(0), Loaded: r.loaded.Swap(0), Expired: r.expired.Swap(0),
+		Stale: r.stale.Swap(0), Excused: r.excused.Swap(0), Stalls: r.stalls.take(),
+	}
+	r.findings.take(&t)
+	if r.outside != nil {
+		r.outside.count(&t)
+		t.Healthy = "it is not asked"
+		return t
 	}
 	if err := r.cache.Healthy(); err != nil {
 		t.Healthy = err.Error()
@@ -266,7 +295,6 @@ func (r *reader) line() tallies {
 	t.Refused, t.Unsettled = s.Refused-r.known.Refused, s.Unsettled-r.known.Unsettled
 	t.Shadows, t.Differed = compared(s.Shadow)-compared(r.known.Shadow), s.Shadow.Differs-r.known.Shadow.Differs
 	r.known = s
-	r.findings.take(&t)
 	return t
 }
 

@@ -3,7 +3,6 @@ package verify
 import (
 	"context"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/cache"
+	"github.com/unstale/unstale/lab/conform"
 )
 
 // together is how many keys one call of FetchMany reads.
@@ -22,6 +22,7 @@ func (r *reader) browse(ctx context.Context, dice *rand.Rand) {
 	ticker := time.NewTicker(readerStep)
 	defer ticker.Stop()
 	begun, done := time.Now(), 0
+	many := !r.Gets && (r.outside == nil || r.outside.ready.Many)
 	for {
 		select {
 		case <-ctx.Done():
@@ -30,7 +31,7 @@ func (r *reader) browse(ctx context.Context, dice *rand.Rand) {
 		}
 		for due := min(int(time.Since(begun).Seconds()*float64(r.Reads)/browsers)-done, 1000); due > 0 && ctx.Err() == nil; {
 			n := 1
-			if !r.Gets && dice.IntN(20) == 0 {
+			if many && dice.IntN(20) == 0 {
 				n = r.readMany(ctx, dice)
 			} else {
 				r.read(ctx, dice.IntN(r.Keys), dice.IntN(4) == 0)
@@ -43,31 +44,30 @@ func (r *reader) browse(ctx context.Context, dice *rand.Rand) {
 // readMany reads some of the keys that have no tag and are in no index set, in one call, and
 // returns how many it tried.
 func (r *reader) readMany(ctx context.Context, dice *rand.Rand) int {
-	keys := map[string]int{}
+	var names []string
 	for range together {
 		if key := dice.IntN(r.Keys); r.kind(key) == item || r.kind(key) == held || r.kind(key) == list {
-			keys[r.name(key)] = key
+			names = append(names, r.name(key))
 		}
 	}
+	slices.Sort(names)
+	if names = slices.Compact(names); len(names) == 0 {
+		return together
+	}
 	began := now()
-	values, err := cache.FetchMany(ctx, r.cache, slices.Collect(maps.Keys(keys)), func(ctx context.Context, names []string) (map[string]string, error) {
-		loaded := map[string]string{}
-		for _, name := range names {
-			value, err := r.loader.value(ctx, keys[name])
-			if err != nil {
-				return nil, err
-			}
-			loaded[name] = value
-		}
-		sleep(ctx, quickly())
-		return loaded, ctx.Err()
-	}, r.many)
+	var values map[string]string
+	var err error
+	if r.outside != nil {
+		values, _, err = r.outside.fetch(ctx, conform.Line{Type: conform.LineMany, Keys: names})
+	} else {
+		values, err = cache.FetchMany(ctx, r.cache, names, r.loader.loadMany, r.many)
+	}
 	if err != nil {
 		r.findings.fail(ctx, err)
 		return together
 	}
-	for name, key := range keys {
-		r.check(key, values[name], cache.FromRedis, began)
+	for _, name := range names {
+		r.check(r.loader.keys[name], values[name], cache.FromRedis.String(), began)
 	}
 	return together
 }
@@ -119,6 +119,9 @@ func (r *reader) follow(ctx context.Context, dice *rand.Rand) {
 
 // read reads a key and checks the result. It returns false if the read failed.
 func (r *reader) read(ctx context.Context, key int, direct bool) (version uint64, ok bool) {
+	if r.outside != nil {
+		return r.ask(ctx, key, "")
+	}
 	policy := r.policies[key]
 	if direct {
 		policy = r.direct[key]
@@ -134,27 +137,40 @@ func (r *reader) fetch(ctx context.Context, key int, policy *cache.Policy, load 
 		if err != nil { // nothing usable, which is no read
 			return 0, false
 		}
-		r.redis.Add(1)
-		return r.check(key, value, cache.FromRedis, began)
+		return r.check(key, value, r.count(answer{cache.FromRedis, false}), began)
 	}
 	got, err := cache.FetchResult(ctx, r.cache, r.name(key), load, policy)
 	if err != nil {
 		r.findings.fail(ctx, err)
 		return 0, false
 	}
-	switch got.Source {
-	case cache.FromMemory:
+	return r.check(key, got.Value, r.count(answer{got.Source, got.Stale}), began)
+}
+
+// An answer is where a value came from.
+type answer struct {
+	from    cache.Source
+	expired bool
+}
+
+// count counts an answer, and returns its source for a finding.
+func (r *reader) count(a answer) (from string) {
+	switch {
+	case a.expired:
+		r.expired.Add(1)
+		return "an expired value"
+	case a.from == cache.FromMemory:
 		r.memory.Add(1)
-	case cache.FromRedis:
+	case a.from == cache.FromRedis:
 		r.redis.Add(1)
 	default:
 		r.loaded.Add(1)
 	}
-	return r.check(key, got.Value, got.Source, began)
+	return a.from.String()
 }
 
 // check checks the result of a read.
-func (r *reader) check(key int, value string, from cache.Source, began moment) (version uint64, ok bool) {
+func (r *reader) check(key int, value, from string, began moment) (version uint64, ok bool) {
 	r.reads.Add(1)
 	id, digits, _ := strings.Cut(value, ":")
 	version, err := strconv.ParseUint(digits, 10, 64)
@@ -175,7 +191,10 @@ func (r *reader) check(key int, value string, from cache.Source, began moment) (
 	return version, true
 }
 
-func (r *reader) find(key int, from cache.Source, f finding) {
-	f.Key, f.Source, f.Process = r.name(key), from.String(), r.Process
+func (r *reader) find(key int, from string, f finding) {
+	if r.outside != nil {
+		from += " of " + r.outside.name
+	}
+	f.Key, f.Source, f.Process = r.name(key), from, r.Process
 	r.findings.add(f)
 }

@@ -66,12 +66,48 @@ type Result struct {
 	LongestStall float64  `json:"longest_stall_ms"` // of a process of the checker
 	Error        string   `json:"an_error,omitempty"`
 	Findings     []string `json:"findings,omitempty"`
+	// the reads of each client; package cache is one
+	Clients []*ClientReads `json:"clients"`
 	// the violations by the source of the read, and the age of the oldest value, from the commit of
 	// its successor
 	Sources map[string]int64 `json:"violations_by_source,omitempty"`
 	Oldest  float64          `json:"violations_oldest_ms,omitempty"`
 
 	samples []int64 // staleness of each invalidation, in nanoseconds
+	took    time.Duration
+}
+
+// ClientReads are the reads of one client by source. Those of several keys in one call have none.
+type ClientReads struct {
+	Client     string  `json:"client"`
+	Reads      int64   `json:"reads"` // checked
+	FromMemory int64   `json:"reads_from_memory"`
+	FromRedis  int64   `json:"reads_from_redis"`
+	Stale      int64   `json:"reads_of_stale"` // expired values
+	Loaded     int64   `json:"reads_by_load"`
+	Wrong      int64   `json:"wrong"` // beyond the bound
+	Errors     int64   `json:"read_errors"`
+	PerSecond  float64 `json:"reads_per_second"`
+}
+
+// addClients adds what each client did in a turn. beyond are the findings by process.
+func (r *Result) addClients(t *turn, beyond map[int]int64) {
+	for i, p := range t.crowd.processes {
+		n := slices.IndexFunc(r.Clients, func(c *ClientReads) bool { return c.Client == p.name })
+		if n < 0 {
+			n = len(r.Clients)
+			r.Clients = append(r.Clients, &ClientReads{Client: p.name})
+		}
+		c, told := r.Clients[n], t.crowd.each[i]
+		c.Reads += told.Reads
+		c.FromMemory += told.Memory
+		c.FromRedis += told.Redis
+		c.Stale += told.Expired
+		c.Loaded += told.Loaded
+		c.Errors += told.Errors
+		c.Wrong += beyond[i] + told.Missed
+		c.PerSecond = float64(c.Reads) / r.took.Seconds()
+	}
 }
 
 // An invalidation is one version of a key.
@@ -103,6 +139,7 @@ func (r *Result) add(t *turn, began, ended moment) {
 	told := t.crowd.soFar()
 	stalls := append(told.Stalls, t.stalls.take()...)
 	r.Turns++
+	r.took += time.Duration(ended - began)
 	r.Faults += t.faults
 	r.Invalidations += t.w.commits
 	r.WriteErrors += t.w.failures
@@ -130,7 +167,8 @@ func (r *Result) add(t *turn, began, ended moment) {
 	r.Births += births
 	r.BirthErrors += int64(len(wrong))
 	t.wrongs = append(t.wrongs, wrong...)
-	r.judge(t, told, stalls, began)
+	beyond := r.judge(t, told, stalls, began)
+	r.addClients(t, beyond)
 	for _, s := range stalls {
 		r.LongestStall = max(r.LongestStall, float64(s.To-s.From)/1e6)
 	}
@@ -140,8 +178,10 @@ func (r *Result) add(t *turn, began, ended moment) {
 	r.P50, r.P99, r.P999, r.Worst = r.quantile(0.5), r.quantile(0.99), r.quantile(0.999), r.quantile(1)
 }
 
-// judge counts and describes the findings of a turn that no stall explains.
-func (r *Result) judge(t *turn, told tallies, stalls []stall, began moment) {
+// judge counts and describes the findings of a turn that no stall explains. It returns how many each
+// process has.
+func (r *Result) judge(t *turn, told tallies, stalls []stall, began moment) (beyond map[int]int64) {
+	beyond = map[int]int64{}
 	if t.phase.frozen { // the turn stopped the process on purpose
 		stalls = slices.DeleteFunc(stalls, func(s stall) bool { return s.To-s.From > time.Second.Nanoseconds() })
 	}
@@ -152,6 +192,7 @@ func (r *Result) judge(t *turn, told tallies, stalls []stall, began moment) {
 			continue
 		}
 		r.Violations++
+		beyond[f.Process]++
 		if r.Sources == nil {
 			r.Sources = map[string]int64{}
 		}
@@ -164,6 +205,7 @@ func (r *Result) judge(t *turn, told tallies, stalls []stall, began moment) {
 			r.Findings = append(r.Findings, fmt.Sprintf("%s (%.1f s into turn %d%s)", f, float64(f.Began-began)/1e9, r.Turns, t.table.latest(f.Began)))
 		}
 	}
+	return beyond
 }
 
 // quantile returns a quantile of the staleness, in milliseconds.
@@ -245,6 +287,7 @@ func (r *Report) String() string {
 			p.Phase, p.Faults, p.Invalidations, p.Raced, p.Reads, p.FromMemory, p.Pairs, p.P50, p.P99, p.P999, p.Worst, p.Bound, p.Violations)
 	}
 	_ = w.Flush() // into memory
+	r.listClients(&b)
 	for _, p := range r.Phases {
 		if p.Excused+p.Stalled+p.Errors > 0 || p.WriteErrors > 0 || p.LongestStall > 100 {
 			fmt.Fprintf(&b, "%s: reads excused while Redis was healed %d, by pauses of the machine %d; longest pause %.0f ms; errors of reads %d, of writes %d %s\n",
@@ -271,4 +314,17 @@ func (r *Report) String() string {
 		fmt.Fprintf(&b, "with 95 %% confidence fewer than %.2g of the invalidations leave a reader behind beyond the bound: %.1f nines\n", rate, -math.Log10(rate))
 	}
 	return b.String()
+}
+
+// listClients writes a table of the clients.
+func (r *Report) listClients(b *strings.Builder) {
+	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "phase\tclient\treads\tfrom memory\tfrom Redis\tstale\tloaded\terrors\twrong\treads/s\t")
+	for _, p := range r.Phases {
+		for _, c := range p.Clients {
+			fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%.0f\t\n",
+				p.Phase, c.Client, c.Reads, c.FromMemory, c.FromRedis, c.Stale, c.Loaded, c.Errors, c.Wrong, c.PerSecond)
+		}
+	}
+	_ = w.Flush() // into memory
 }

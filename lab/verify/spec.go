@@ -15,8 +15,10 @@ type spec struct {
 	First   int    `json:"first"` // id of the first key's row
 	Kinds   []kind `json:"kinds"`
 	MySQL   string `json:"mysql"`
-	Redis   string `json:"redis"` // address
-	DB      int    `json:"db"`    // of Redis
+	// the same for clients, over TCP
+	MySQLURL string `json:"mysql_url"`
+	Redis    string `json:"redis"` // address
+	DB       int    `json:"db"`    // of Redis
 	// addresses of the nodes of a Cluster, in place of Redis
 	Cluster []string `json:"cluster"`
 	// file with the address of the master, if that changes

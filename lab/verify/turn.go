@@ -48,8 +48,9 @@ func (p *play) turn(ctx context.Context, ph phase, number int, length time.Durat
 	}
 	t.spec = spec{
 		Seed: p.cfg.Seed + uint64(number), Table: filepath.Join(p.dir, fmt.Sprint("table-", number)), Keys: p.cfg.Keys, First: number * turnIDs,
-		Kinds: ph.kinds, MySQL: rig.DSN(p.stage.mysql, database), Sources: p.stage.sources, TTL: ph.ttl, Grace: ph.grace, DB: ph.database,
-		Reads: max(reads/p.cfg.Readers, 1), Stock: ph.stock, Astray: ph.astray, Plant: p.cfg.Plant, RawValues: p.cfg.RawValues,
+		Kinds: ph.kinds, MySQL: rig.DSN(p.stage.mysql, database), MySQLURL: "mysql://unstale:verify@" + p.stage.mysql.Addr() + "/" + database,
+		Sources: p.stage.sources, TTL: ph.ttl, Grace: ph.grace, DB: ph.database,
+		Reads: max(reads/p.cfg.processes(), 1), Stock: ph.stock, Astray: ph.astray, Plant: p.cfg.Plant, RawValues: p.cfg.RawValues,
 	}
 	switch {
 	case p.cfg.UntilDiffers:
@@ -112,7 +113,7 @@ func (t *turn) run(ctx context.Context, cfg Config, length time.Duration) (err e
 	defer cancel()
 	beside.Go(func() { t.stalls.watch(lasting) })
 	defer func() { err = errors.Join(err, t.crowd.stop()) }()
-	if err := t.crowd.start(cfg.Reader, t.spec, cfg.Readers, t.phase.polite); err != nil {
+	if err := t.crowd.start(cfg, t.spec, t.phase.polite); err != nil {
 		return err
 	}
 	if t.phase.bound == 0 {
@@ -122,6 +123,12 @@ func (t *turn) run(ctx context.Context, cfg Config, length time.Duration) (err e
 	sleep(ctx, warmUp)
 	writing, stop := context.WithCancel(ctx)
 	defer stop()
+	beside.Go(func() {
+		for lasting.Err() == nil && t.crowd.alive(false) == nil {
+			sleep(lasting, 50*time.Millisecond)
+		}
+		stop()
+	})
 	var writers sync.WaitGroup
 	writers.Go(func() { t.w.write(writing) })
 	if cfg.UntilStale {
@@ -145,7 +152,7 @@ func (t *turn) run(ctx context.Context, cfg Config, length time.Duration) (err e
 	}
 	stop()
 	writers.Wait()
-	if err = errors.Join(err, t.stage.fleet.Alive()); err != nil || ctx.Err() != nil {
+	if err = errors.Join(err, t.stage.fleet.Alive(), t.crowd.alive(true)); err != nil || ctx.Err() != nil {
 		return err
 	}
 	if err = t.quiet(lasting); err == nil && cfg.UntilDiffers {

@@ -14,15 +14,27 @@ import (
 
 	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/lab/conform"
 	"github.com/unstale/unstale/lab/verify"
 )
 
-// reader is the argument that makes this program a reader process.
-const reader = "reader"
+// These arguments make this program a reader process, or a client of one.
+const (
+	reader   = "reader"
+	asClient = "client"
+)
 
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == reader {
 		if err := verify.Read(context.Background(), os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	if len(os.Args) == 2 && os.Args[1] == asClient {
+		plant := os.Getenv("UNSTALE_PLANT")
+		if err := conform.ServeClient(context.Background(), os.Stdin, os.Stdout, conform.ClientOptions{Plain: plant != "", Plant: plant}); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -138,6 +150,70 @@ func TestPlantsAreFound(t *testing.T) {
 				t.Errorf("not found, though it breaks this: %s\n%s", plant.Breaks, report)
 			} else if beyond := report.Beyond(); !strings.Contains(beyond, " in the phase ") {
 				t.Errorf("the last line would say %q", beyond)
+			}
+		})
+	}
+}
+
+// Readers that only speak lines are checked like those of package cache, and beside them.
+func TestClientsAreChecked(t *testing.T) {
+	cfg := config(t)
+	cfg.For, cfg.Readers, cfg.Clients, cfg.Progress = time.Second, 1, []string{os.Args[0] + " " + asClient}, t.Output()
+	cfg.Phases = []string{"redis empty", "subscriber cut", "reader frozen", "master demoted", "patterns flood", "sweeps"}
+	report, err := verify.Run(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("\n%s", report)
+	if report.Violations() > 0 {
+		t.Errorf("repeat it with: make verify SEED=%d VERIFY='--for 5m --client ...'", report.Seed)
+	}
+	for _, p := range report.Phases {
+		if c := p.Clients[0]; len(p.Clients) != 2 || c.Client != "package cache" || c.Reads == 0 {
+			t.Errorf("%s: %d clients, %+v", p.Phase, len(p.Clients), c)
+		}
+		if c := p.Clients[1]; c.FromRedis == 0 || c.Loaded == 0 || c.Wrong > 0 || c.PerSecond == 0 {
+			t.Errorf("%s: %+v", p.Phase, c)
+		}
+	}
+}
+
+// The bug of a client is found, and counted as the client's.
+func TestPlantOfAClientIsFound(t *testing.T) {
+	cfg := config(t)
+	cfg.For, cfg.UntilFound, cfg.Reads, cfg.Writes = 3*time.Minute, true, 1500, 150
+	cfg.Plant, cfg.Readers, cfg.Clients, cfg.Progress = "bare-fill", 0, []string{os.Args[0] + " " + asClient}, t.Output()
+	report, err := verify.Run(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := report.Phases[0].Clients[0]; c.Wrong == 0 || !strings.Contains(report.Beyond(), " from Redis of "+c.Client) {
+		t.Errorf("not found: %s", report)
+	}
+}
+
+// A client that fails ends the run, and the error has the reason and the end of its standard error.
+func TestFailingClientEndsTheRun(t *testing.T) {
+	t.Parallel()
+	cfg := config(t)
+	cfg.For, cfg.Phases = time.Second, []string{"light load"}
+	const ready = `read -r hello; echo '{"type":"ready","version":1,"name":"n"}'; read -r line; `
+	for name, c := range map[string]struct{ command, want string }{
+		"exit before it is ready": {`echo no module >&2; exit 3`, `exit status 3: no module`},
+		"early end":               {ready + `echo done >&2`, `it has ended by itself: done`},
+		"not JSON":                {ready + `echo oops; echo why >&2; read -r line; sleep 60`, `read a line: "oops\n": invalid character`},
+		"unknown type":            {ready + `echo '{"type":"x"}'; sleep 60`, `unknown type "x"`},
+		"unknown key":             {ready + `echo '{"type":"load","keys":["other"]}'; sleep 60`, `it loads "other", a key that it was not asked for`},
+		"unknown fetch":           {ready + `echo '{"type":"result","id":7000}'; sleep 60`, `7000 is not a fetch that is under way`},
+		"only errors": {ready + `while read -r line; do case $line in *fetch*) id=${line#*'"id":'}; echo "{\"type\":\"result\",\"id\":${id%%,*},\"error\":\"away\"}";; esac; done`,
+			`(n) has answered no read: away`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := cfg
+			cfg.Clients, cfg.Progress = []string{c.command}, t.Output()
+			if _, err := verify.Run(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, wanted %s", err, c.want)
 			}
 		})
 	}

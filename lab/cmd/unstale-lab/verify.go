@@ -31,12 +31,17 @@ Phases: ` + strings.Join(verify.PhaseNames(false), ", ") + `
 
 With --cluster: ` + strings.Join(verify.PhaseNames(true), ", ") + `
 
+With --client, readers in other languages take part, through the same faults. Each speaks the lines
+of lab/conform/README.md. The report counts its reads by source. A planted bug of readers is then
+theirs: they find its name in UNSTALE_PLANT.
+
 Bugs to plant, each of which must be found:
 ` + listing(verify.Plants, func(p verify.Plant) (string, string) { return p.Name, p.Breaks }),
 		Example: `  unstale-lab verify --load --for 1h
   unstale-lab verify --load --phase calm --phase "redis empty" --for 5m --json
   unstale-lab verify --load --cluster --for 10m
-  unstale-lab verify --load --plant bare-fill`,
+  unstale-lab verify --load --plant bare-fill
+  unstale-lab verify --load --client "node reader.js" --client "php reader.php" --readers 1`,
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !load {
@@ -56,7 +61,8 @@ Bugs to plant, each of which must be found:
 	flags.StringArrayVar(&cfg.Phases, "phase", nil, "phase to run; repeatable (default all)")
 	flags.StringVar(&cfg.Plant, "plant", "", "plant a bug, and end when it is found")
 	flags.BoolVar(&cfg.UntilDiffers, "shadow", false, "make shadow reads, and end when a worker confirms one")
-	flags.IntVar(&cfg.Readers, "readers", 2, "reader processes")
+	flags.StringArrayVar(&cfg.Clients, "client", nil, "shell command of a reader in any language, started twice; repeatable")
+	flags.IntVar(&cfg.Readers, "readers", 0, "reader processes of package cache (default 2, or 0 with --client)")
 	flags.IntVar(&cfg.Reads, "reads", 9000, "reads a second to aim at")
 	flags.IntVar(&cfg.Writes, "writes", 1100, "writes a second to aim at")
 	flags.BoolVar(&cfg.RawValues, "raw-values", false, "entries with base64 and of format 2 instead of JSON")
