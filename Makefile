@@ -5,11 +5,15 @@ SHELL := bash
 
 .PHONY: help
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z%-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z%-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: ## Run the main job on real servers; DEMO=serve keeps it running to play with, and serves the console
 	@DEMO='$(DEMO)' scripts/demo
+
+.PHONY: demo-typescript
+demo-typescript: ## Read old prices with plain GET and SET in TypeScript, and none with the client; ROUNDS=100 makes it longer
+	@ROUNDS='$(ROUNDS)' scripts/demo-typescript
 
 .PHONY: test
 test: ## Run the tests on real servers: MySQL, or UNSTALE_TEST_DB=mariadb
@@ -26,6 +30,10 @@ test-chart: ## Check the Helm chart; CHART=-update writes its copy of the alerts
 .PHONY: test-browser
 test-browser: ## Test the console in Chromium, and the protocol in Node.js; UPDATE_SCREENSHOTS=1 writes the images of the documentation
 	@UPDATE_SCREENSHOTS='$(UPDATE_SCREENSHOTS)' scripts/test-browser
+
+.PHONY: test-clients
+test-clients: ## Test the client for TypeScript with Node.js 22 and 24, its package, and NestJS
+	@scripts/test-clients
 
 .PHONY: test-soak
 test-soak: ## Run the soaks: every alert, every fault that stops invalidation or that the console has to name, restored databases, a Cluster with a master away, an application on the release's tags
@@ -56,7 +64,7 @@ verify: ## Check every read of the cache for an hour while things break; SEED=n,
 	@scripts/verify $(if $(SEED),--seed $(SEED)) $(VERIFY)
 
 .PHONY: conform
-conform: ## Judge package cache against the protocol in 4,000 schedules, as any reader; CONFORM='--seed 7 --only pair' chooses some
+conform: ## Judge package cache against the protocol in 4,200 schedules, as any reader; CONFORM='--seed 7 --only pair' chooses some
 	@scripts/conform $(CONFORM)
 
 .PHONY: verify-locks
@@ -74,6 +82,10 @@ bench-peers: ## Measure beside other outboxes; BENCH='--runs 1' shortens it
 .PHONY: bench-cache-peers
 bench-cache-peers: ## Put package cache and other libraries through the same races, and print who serves what
 	@scripts/bench-peers caches $(BENCH)
+
+.PHONY: bench-typescript
+bench-typescript: ## Put the client for TypeScript and other libraries through the same races, and measure hits; BENCH='--blocks 5' shortens it
+	@scripts/bench-typescript $(BENCH)
 
 .PHONY: bench-locks
 bench-locks: ## Measure package lock beside other libraries that lock; BENCH='--pairs 500' shortens it
@@ -110,4 +122,5 @@ fuzz: ## Run every fuzz target for FUZZTIME (default 5m) each
 
 .PHONY: clean
 clean: ## Remove what was built and unpacked
-	rm -rf bin dist .servers
+	rm -rf bin dist .servers clients/typescript/dist
+	find clients examples -name node_modules -prune -exec rm -rf {} +

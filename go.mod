@@ -2,6 +2,8 @@ module github.com/unstale/unstale
 
 go 1.26.0
 
+ignore ./clients // packages of npm have Go files
+
 require (
 	github.com/Shopify/toxiproxy/v2 v2.5.0
 	github.com/anishathalye/porcupine v1.3.1

@@ -19,8 +19,8 @@ import (
 
 // generateCommand is "unstale map generate".
 type generateCommand struct {
-	lang, pkg, out string
-	check          bool
+	lang, pkg, out    string
+	typescript, check bool
 }
 
 func newMapGenerate(p process) *cobra.Command {
@@ -28,22 +28,32 @@ func newMapGenerate(p process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "generate FILE",
 		Short: "Generate code from the names of a map",
-		Long: `Generate a package with a function per entry of the section reads and per entity. Readers and
-writers then contain no names of keys, entities and parameters. The output does not depend on the
-environment: the package reads the variables of the map when it runs.
+		Long: `Generate a Go package or a TypeScript module with a function per entry of the section reads and per
+entity. Readers and writers then contain no names of keys, entities and parameters. The output does
+not depend on the environment: the code reads the variables of the map when it runs.
 
 Exit codes:
   0  the code is written, or with --check, the file is up to date
   1  the map has an error, a name cannot be generated, or with --check, the file differs
   2  wrong usage`,
 		Example: `  unstale map generate --lang go --package shopcache -o shopcache/shopcache.go mapping.yaml
-  unstale map generate --lang go --package shopcache -o shopcache/shopcache.go --check mapping.yaml`,
+  unstale map generate --lang go --package shopcache -o shopcache/shopcache.go --check mapping.yaml
+  unstale map generate --typescript -o src/shopcache.ts mapping.yaml`,
 		Args: exactArgs("FILE"),
-		RunE: func(_ *cobra.Command, args []string) error { return g.generateCode(p, args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if g.typescript && cmd.Flags().Changed("lang") && g.lang != "typescript" {
+				return usageError{fmt.Errorf("--typescript cannot be combined with --lang %s", g.lang)}
+			}
+			if g.typescript {
+				g.lang = "typescript"
+			}
+			return g.generateCode(p, args[0])
+		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&g.lang, "lang", "go", "language: go")
-	flags.StringVar(&g.pkg, "package", "", "name of the package (required)")
+	flags.StringVar(&g.lang, "lang", "go", "language: go or typescript")
+	flags.BoolVar(&g.typescript, "typescript", false, "the same as --lang typescript")
+	flags.StringVar(&g.pkg, "package", "", "name of the Go package (required for Go)")
 	flags.StringVarP(&g.out, "output", "o", "", "file to write; without it, standard output")
 	flags.BoolVar(&g.check, "check", false, "write nothing, and fail if the file is not up to date")
 	return cmd
@@ -51,9 +61,11 @@ Exit codes:
 
 func (g *generateCommand) generateCode(p process, file string) error {
 	switch {
-	case g.lang != "go":
-		return usageError{fmt.Errorf("--lang %s: must be go", g.lang)}
-	case g.pkg == "":
+	case g.lang != "go" && g.lang != "typescript":
+		return usageError{fmt.Errorf("--lang %s: must be go or typescript", g.lang)}
+	case g.lang == "typescript" && g.pkg != "":
+		return usageError{errors.New("--package is for Go; a TypeScript module has the name of its file")}
+	case g.lang == "go" && g.pkg == "":
 		return usageError{errors.New("--package is required, for example --package shopcache")}
 	case g.check && g.out == "":
 		return usageError{errors.New("--check needs the file to compare: give -o FILE")}
@@ -62,7 +74,13 @@ func (g *generateCommand) generateCode(p process, file string) error {
 	if err != nil {
 		return err
 	}
-	code, err := maptool.GenerateGo(maptool.NamesOf(m), g.pkg, filepath.Base(file))
+	names, base := maptool.NamesOf(m), filepath.Base(file)
+	var code []byte
+	if g.lang == "go" {
+		code, err = maptool.GenerateGo(names, g.pkg, base)
+	} else {
+		code, err = maptool.GenerateTypeScript(names, base)
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}

@@ -26,7 +26,10 @@ func TestMapGenerate(t *testing.T) {
 		{[]string{"map", "generate", "--package", "shop", shippedMap}, exitDone, "func ProductPage(productID int64) cache.Read {"},
 		{[]string{"map", "generate", shippedMap}, exitUsage, "--package is required"},
 		{[]string{"map", "generate", "--package", "shop", "--check", shippedMap}, exitUsage, "give -o FILE"},
-		{[]string{"map", "generate", "--package", "shop", "--lang", "cobol", shippedMap}, exitUsage, "--lang cobol: must be go"},
+		{[]string{"map", "generate", "--package", "shop", "--lang", "cobol", shippedMap}, exitUsage, "--lang cobol: must be go or typescript"},
+		{[]string{"map", "generate", "--typescript", "--lang", "go", shippedMap}, exitUsage, "--typescript cannot be combined with --lang go"},
+		{[]string{"map", "generate", "--typescript", "--package", "shop", shippedMap}, exitUsage, "--package is for Go"},
+		{[]string{"map", "generate", "--lang", "typescript", "--check", shippedMap}, exitUsage, "give -o FILE"},
 		{[]string{"map", "generate", "--package", "my shop", shippedMap}, exitFail, `--package "my shop"`},
 		{[]string{"map", "generate", "--package", "shop", writeFile(t, "version: 2\n")}, exitFail, "version"},
 	} {
@@ -39,6 +42,26 @@ func TestMapGenerate(t *testing.T) {
 	}
 	if r := call(t, empty, append(args, "--check")...); r.code != exitFail {
 		t.Errorf("a changed file: %+v", r)
+	}
+}
+
+// --typescript writes a module, also with --lang, and --check compares.
+func TestMapGenerateTypeScript(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "src", "shopcache.ts")
+	for _, step := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"--typescript", "-o", file, "--check"}, exitFail, "is not up to date with"},
+		{[]string{"--typescript", "-o", file}, exitDone, "wrote " + file},
+		{[]string{"--lang", "typescript", "-o", file, "--check"}, exitDone, "is up to date"},
+		{[]string{"--typescript", "--lang", "typescript"}, exitDone, "export function productPage<T = unknown>(productId: Id): Read<T> {"},
+	} {
+		if r := call(t, map[string]string{"APP_ENV": ""}, append([]string{"map", "generate", shippedMap}, step.args...)...); r.code != step.code || !strings.Contains(r.out+r.err, step.want) {
+			t.Errorf("%q: %+v", step.args, r)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -46,7 +47,7 @@ func build(t testing.TB) (place string) {
 	for _, entry := range entries {
 		from, to := filepath.Join(root, entry.Name()), filepath.Join(place, entry.Name())
 		switch {
-		case strings.HasPrefix(entry.Name(), "."), entry.Name() == "bin": // not of the source
+		case strings.HasPrefix(entry.Name(), "."), slices.Contains([]string{"bin", "clients"}, entry.Name()): // not of the program
 		case entry.IsDir():
 			err = os.CopyFS(to, os.DirFS(from))
 		default:

@@ -23,7 +23,7 @@ func GenerateGo(n *Names, pkg, file string) ([]byte, error) {
 	if !token.IsIdentifier(pkg) || pkg == "_" {
 		return nil, fmt.Errorf("--package %s: must be a Go identifier, for example shopcache", strconv.Quote(pkg))
 	}
-	g := &goWriter{n: n, taken: map[string]string{"Map": "the variables of the map"}, vars: map[string]int{}, fixed: map[string]string{}}
+	g := &goWriter{newCodeWriter(n, "Go", "Map")}
 	g.writeMap()
 	for i := range n.Reads {
 		g.writeRead(&n.Reads[i])
@@ -73,63 +73,96 @@ func packagesIn(body string) (uses map[string]bool, err error) {
 	return uses, nil
 }
 
-// A goWriter writes declarations. The first error stays.
-type goWriter struct {
-	n     *Names
-	out   bytes.Buffer
-	taken map[string]string // exported names, and what has them
-	vars  map[string]int    // the number of the value of each var
-	fixed map[string]string // the values of vars that do not depend on the environment
-	err   error
+// A codeWriter writes declarations in a language. The first error stays.
+type codeWriter struct {
+	n        *Names
+	language string
+	out      bytes.Buffer
+	taken    map[string]string // exported names, and what has them
+	vars     map[string]int    // the number of the value of each var
+	fixed    map[string]string // the values of vars that do not depend on the environment
+	err      error
 }
 
-func (g *goWriter) printf(format string, args ...any) { fmt.Fprintf(&g.out, format, args...) }
+// newCodeWriter returns a writer for a language in which the variables of the map have a name.
+func newCodeWriter(n *Names, language, variables string) codeWriter {
+	return codeWriter{n: n, language: language, taken: map[string]string{variables: "the variables of the map"}, vars: map[string]int{}, fixed: map[string]string{}}
+}
 
-// claim returns the exported name of a name of the map.
-func (g *goWriter) claim(prefix, name, what string) string {
-	exported := prefix + exportedName(name)
-	if other, twice := g.taken[exported]; twice && g.err == nil {
-		g.err = fmt.Errorf("%s and %s both have the Go name %s; rename one of them in the map", other, what, exported)
+func (w *codeWriter) printf(format string, args ...any) { fmt.Fprintf(&w.out, format, args...) }
+
+func (w *codeWriter) fail(format string, args ...any) {
+	if w.err == nil {
+		w.err = fmt.Errorf(format, args...)
 	}
-	if !token.IsExported(exported) && g.err == nil {
-		g.err = fmt.Errorf("%s has no Go name, since it does not begin with a letter; rename it in the map", what)
+}
+
+// claim returns an exported name, for what has it in the map.
+func (w *codeWriter) claim(exported, what string) string {
+	if other, twice := w.taken[exported]; twice {
+		w.fail("%s and %s both have the %s name %s; rename one of them in the map", other, what, w.language, exported)
 	}
-	g.taken[exported] = what
+	if first := exported[:min(1, len(exported))]; strings.ToLower(first) == strings.ToUpper(first) {
+		w.fail("%s has no %s name, since it does not begin with a letter; rename it in the map", what, w.language)
+	}
+	w.taken[exported] = what
 	return exported
 }
 
-func (g *goWriter) writeMap() {
-	g.printf("\n// Map has the variables of the map. Call Map.Check at startup.\nvar Map = cache.NewReadMap(%q", g.n.Hash)
-	var next int
-	for _, v := range g.n.Vars {
+// claimParam checks the name of a param among those of an entity, which map to params.
+func (w *codeWriter) claimParam(in map[string]string, name string, p Param, e *Entity) {
+	other, twice := in[name]
+	switch {
+	case name == "":
+		w.fail("the param %s of the entity %s has no %s name; rename it in the map", p.Name, e.Name, w.language)
+	case twice:
+		w.fail("the params %s and %s of the entity %s both have the %s name %s; rename one of them in the map", other, p.Name, e.Name, w.language, name)
+	}
+	in[name] = p.Name
+}
+
+// eachVar calls write for each value of a var.
+func (w *codeWriter) eachVar(write func(v Var, text string)) {
+	next := 0
+	for _, v := range w.n.Vars {
 		texts := v.Values
 		if texts == nil {
-			g.vars[v.Name] = next
+			w.vars[v.Name] = next
 			texts = []string{v.Text}
 			if !strings.Contains(v.Text, "${") {
-				g.fixed[v.Name] = v.Text
+				w.fixed[v.Name] = v.Text
 			}
 		}
-		if v.Unknown && g.err == nil {
-			g.err = fmt.Errorf("the var %s is a list with values of the environment, which generated code cannot know; write them out", v.Name)
+		if v.Unknown {
+			w.fail("the var %s is a list with values of the environment, which generated code cannot know; write them out", v.Name)
 		}
 		for _, text := range texts {
-			g.printf(",\n\tcache.ReadVar{Name: %q, Text: %q", v.Name, text)
-			if v.OneOf != nil {
-				g.printf(", OneOf: %#v", v.OneOf)
-			}
-			g.printf("}")
+			write(v, text)
 			next++
 		}
 	}
-	if next > 0 {
+}
+
+// A goWriter writes Go.
+type goWriter struct{ codeWriter }
+
+func (g *goWriter) writeMap() {
+	g.printf("\n// Map has the variables of the map. Call Map.Check at startup.\nvar Map = cache.NewReadMap(%q", g.n.Hash)
+	g.eachVar(func(v Var, text string) {
+		g.printf(",\n\tcache.ReadVar{Name: %q, Text: %q", v.Name, text)
+		if v.OneOf != nil {
+			g.printf(", OneOf: %#v", v.OneOf)
+		}
+		g.printf("}")
+	})
+	if len(g.n.Vars) > 0 {
 		g.printf(",\n")
 	}
 	g.printf(")\n")
 }
 
 func (g *goWriter) writeRead(r *Read) {
-	name := g.claim("", r.Name, "the read "+r.Name)
+	name := g.claim(exportedName(r.Name), "the read "+r.Name)
 	entry := "read" + name
 	g.printf("\nvar %s = Map.Entry(%q, cache.Options{%s})\n", entry, r.Name, strings.Join(optionsOf(r), ", "))
 	g.comment(fmt.Sprintf("%s returns the read %s, with the key %s.", name, r.Name, r.Key), r.Comment)
@@ -163,9 +196,9 @@ func (g *goWriter) writeRead(r *Read) {
 }
 
 // resolved returns a template with the values of vars that do not depend on the environment.
-func (g *goWriter) resolved(t Template) (out Template) {
+func (w *codeWriter) resolved(t Template) (out Template) {
 	for _, p := range t {
-		if fixed, ok := g.fixed[p.Var]; ok {
+		if fixed, ok := w.fixed[p.Var]; ok {
 			p = Part{Text: fixed}
 		}
 		if last := len(out) - 1; p.Text != "" && last >= 0 && out[last].Text != "" {
@@ -193,7 +226,7 @@ func (g *goWriter) build(to string, r *Read, t Template) {
 }
 
 func (g *goWriter) entity(e *Entity) {
-	constructor := g.claim("Invalidate", e.Name, "the entity "+e.Name)
+	constructor := g.claim("Invalidate"+exportedName(e.Name), "the entity "+e.Name)
 	form := goForms[e.Type]
 	id := fmt.Sprintf(form.text, "id")
 	if len(e.Params) == 0 {
@@ -204,33 +237,22 @@ func (g *goWriter) entity(e *Entity) {
 	arguments, required, notes := "id "+form.name, []string(nil), []string(nil)
 	var optional []Param
 	fields, locals := map[string]string{}, map[string]string{} // to the names of params
-	name := func(in map[string]string, name string, p Param) {
-		other, twice := in[name]
-		switch {
-		case g.err != nil:
-		case name == "":
-			g.err = fmt.Errorf("the param %s of the entity %s has no Go name; rename it in the map", p.Name, e.Name)
-		case twice:
-			g.err = fmt.Errorf("the params %s and %s of the entity %s both have the Go name %s; rename one of them in the map", other, p.Name, e.Name, name)
-		}
-		in[name] = p.Name
-	}
 	for _, p := range e.Params {
-		name(fields, exportedName(p.Name), p)
+		g.claimParam(fields, exportedName(p.Name), p, e)
 		if !p.Required {
 			optional = append(optional, p)
 			continue
 		}
 		required = append(required, p.Name)
 		argument := localName(p.Name)
-		name(locals, argument, p)
+		g.claimParam(locals, argument, p, e)
 		arguments += fmt.Sprintf(", %s []%s", argument, goForms[p.Type].name)
 		if len(p.With) > 0 {
 			notes = append(notes, fmt.Sprintf(" %s goes value by value with %s.", argument, strings.Join(p.With, ", ")))
 		}
 	}
 	if len(optional) > 0 {
-		params := g.claim("", e.Name+"_params", "the params of the entity "+e.Name)
+		params := g.claim(exportedName(e.Name)+"Params", "the params of the entity "+e.Name)
 		arguments += ", params " + params
 		g.printf("\n// %s are the optional parameters of %s. A nil field is left out of the row.\ntype %s struct {\n", params, e.Name, params)
 		for _, p := range optional {
@@ -335,8 +357,7 @@ func optionsOf(r *Read) (fields []string) {
 	}
 	add("TTL", (r.Least+r.Most)/2)
 	if r.Most > r.Least {
-		jitter := float64(r.Most-r.Least) / float64(r.Most+r.Least)
-		fields = append(fields, "Jitter: "+strconv.FormatFloat(math.Floor(jitter*1e6)/1e6, 'g', -1, 64))
+		fields = append(fields, "Jitter: "+jitterOf(r))
 	}
 	add("Stale", r.Stale)
 	add("StaleOnError", r.StaleOnError)
@@ -352,6 +373,12 @@ func optionsOf(r *Read) (fields []string) {
 		fields = append(fields, "SkipMemory: true")
 	}
 	return fields
+}
+
+// jitterOf returns by how much a TTL varies, as a number.
+func jitterOf(r *Read) string {
+	jitter := float64(r.Most-r.Least) / float64(r.Most+r.Least)
+	return strconv.FormatFloat(math.Floor(jitter*1e6)/1e6, 'g', -1, 64)
 }
 
 func goDuration(d time.Duration) string {

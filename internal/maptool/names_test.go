@@ -26,24 +26,30 @@ func parse(t *testing.T, text string) *maptool.Names {
 // the code of the shipped map.
 func TestGo(t *testing.T) {
 	t.Parallel()
-	src, err := os.ReadFile("testdata/all.yaml")
+	golden(t, "testdata/all.yaml", "testdata/all.go.txt", func(n *maptool.Names) ([]byte, error) { return maptool.GenerateGo(n, "all", "all.yaml") })
+}
+
+// golden compares generated code with a file, twice.
+func golden(t *testing.T, yaml, file string, generate func(*maptool.Names) ([]byte, error)) {
+	t.Helper()
+	src, err := os.ReadFile(yaml)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := maptool.GenerateGo(parse(t, string(src)), "all", "all.yaml")
+	got, err := generate(parse(t, string(src)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if *update {
-		if err := os.WriteFile("testdata/all.go.txt", got, 0o600); err != nil {
+		if err := os.WriteFile(file, got, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	want, err := os.ReadFile("testdata/all.go.txt")
+	want, err := os.ReadFile(file)
 	if err != nil || !bytes.Equal(got, want) {
 		t.Errorf("%v; go test -update, and look at the difference:\n%s", err, got)
 	}
-	again, err := maptool.GenerateGo(parse(t, string(src)), "all", "all.yaml")
+	again, err := generate(parse(t, string(src)))
 	if err != nil || !bytes.Equal(got, again) {
 		t.Errorf("a second time the text differs: %v", err)
 	}

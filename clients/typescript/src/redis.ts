@@ -1,0 +1,147 @@
+import type { Command } from "./scripts.js";
+
+/** One connection to Redis, or the connections to the masters of a Cluster. */
+export interface Link {
+  /**
+   * Sends commands in this order, in one write; to a Cluster in parallel. `done` is called once, with a
+   * reply for each: a number, null, a Buffer, a list of these, or an Error. See `isReply`.
+   */
+  send(commands: readonly Command[], done: (replies: unknown[]) => void): void;
+  /** Ends the connection, and with it the commands under way. */
+  close(): void;
+}
+
+/** Where a `Cache` gets its own connections from: see `ioredis` and `nodeRedis`. */
+export interface Connector {
+  readonly cluster: boolean;
+  /** Connects within `timeout` ms. `ended` is called when the connection ends, perhaps more than once. */
+  open(timeout: number, ended: () => void): Promise<Link>;
+}
+
+/** Reports whether a server has answered with an error, and has not run the command. */
+export function isReply(error: Error): boolean {
+  const redirected = /^(MOVED|ASK|TRYAGAIN) /.test(error.message); // an earlier copy may have run
+  return !redirected && !("code" in error) && /^-?[A-Z][A-Z0-9]+( |$)/.test(error.message);
+}
+
+const ignore = () => undefined;
+const toError = (error: unknown) => (error instanceof Error ? error : new Error(String(error)));
+
+/** Waits for a connection. Neither library gives up every attempt by itself. */
+async function ready(connecting: Promise<unknown>, timeout: number, close: () => void): Promise<void> {
+  const timer = setTimeout(close, timeout);
+  try {
+    await connecting;
+  } catch (error) {
+    close();
+    throw toError(error);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+function sendEach(commands: readonly Command[], send: (command: Command) => Promise<unknown>, done: (replies: unknown[]) => void): void {
+  const [first] = commands;
+  if (commands.length > 1) void Promise.all(commands.map((command) => send(command).catch(toError))).then(done);
+  else send(first!).then((reply) => done([reply]), (error) => done([toError(error)]));
+}
+
+/** A client of ioredis 5 or 6, also of a Cluster. */
+export interface IORedisClient {
+  readonly options: object;
+  readonly isCluster?: boolean;
+  duplicate(...args: never[]): unknown;
+}
+
+interface IORedis {
+  on(event: string, listener: () => void): unknown;
+  connect(): Promise<void>;
+  disconnect(): void;
+  callBuffer(...command: Command): Promise<unknown>;
+  pipeline(): { callBuffer(...command: Command): unknown; exec(): Promise<[Error | null, unknown][]> };
+}
+
+/**
+ * Returns connections like that of an ioredis client, version 5 or 6: to one server, through Sentinel,
+ * or a Cluster. The client itself is not used, so its settings for retries and its `keyPrefix` do not
+ * matter, and it may be closed.
+ */
+export function ioredis(client: IORedisClient): Connector {
+  const cluster = client.isCluster === true;
+  const make = client.duplicate.bind(client) as unknown as (...args: unknown[]) => IORedis;
+  const never = () => null; // a connection is made once: the next one may lead to another server
+  const common = { lazyConnect: true, keyPrefix: "", enableOfflineQueue: false, enableAutoPipelining: false };
+  const node = { retryStrategy: never, sentinelRetryStrategy: never, reconnectOnError: null, autoResendUnfulfilledCommands: false, commandTimeout: undefined, stringNumbers: false, readOnly: false };
+  const check = "sentinels" in client.options && client.options.sentinels ? {} : { enableReadyCheck: false }; // INFO
+  return {
+    cluster,
+    async open(connectTimeout, ended) {
+      const own = { ...common, ...node, ...check, connectTimeout };
+      const link = cluster ? make([], { ...common, scaleReads: "master", clusterRetryStrategy: never, redisOptions: { connectTimeout, commandTimeout: undefined, stringNumbers: false } }) : make(own);
+      link.on("error", ignore); // commands fail too
+      link.on("end", ended);
+      const close = () => link.disconnect();
+      await ready(link.connect(), connectTimeout, close);
+      return {
+        close,
+        send(commands, done) {
+          if (commands.length === 1 || cluster) return sendEach(commands, (command) => link.callBuffer(...command), done);
+          const pipeline = link.pipeline();
+          for (const command of commands) pipeline.callBuffer(...command);
+          pipeline.exec().then(
+            (replies) => done(replies.map(([error, reply]) => error ?? reply)),
+            (error) => done(commands.map(() => toError(error))),
+          );
+        },
+      };
+    },
+  };
+}
+
+/** A client of node-redis: of `createClient`, `createSentinel` or `createCluster`. */
+export interface NodeRedisClient {
+  duplicate(...args: never[]): unknown;
+}
+
+interface NodeRedis {
+  on(event: string, listener: () => void): unknown;
+  connect(): Promise<unknown>;
+  destroy(): unknown;
+  sendCommand(...args: unknown[]): Promise<unknown>;
+}
+
+const asBytes = { typeMapping: { 36: Buffer, 37: Array }, timeout: undefined }; // $: strings; %: maps
+
+/**
+ * Returns connections like that of a client of node-redis (the package redis), of `createClient` or
+ * `createCluster` from version 5 on, or of `createSentinel` from version 6 on. The client itself is not
+ * used, so it need not be connected, and its settings for retries do not matter.
+ */
+export function nodeRedis(client: NodeRedisClient): Connector {
+  const kind = "getSlotMaster" in client ? "cluster" : "acquire" in client ? "sentinel" : "server";
+  const make = client.duplicate.bind(client) as unknown as (options: object) => NodeRedis;
+  const { socket } = (client as { options?: { socket?: object } }).options ?? {};
+  return {
+    cluster: kind === "cluster",
+    async open(connectTimeout, ended) {
+      const link = make({
+        cluster: { useReplicas: false },
+        sentinel: { masterPoolSize: 1, replicaPoolSize: 0, reserveClient: true, maxCommandRediscovers: 0 },
+        server: { disableOfflineQueue: true, pingInterval: 0, readonly: false, clientSideCache: undefined, socket: { ...socket, connectTimeout, socketTimeout: undefined, reconnectStrategy: false } },
+      }[kind]);
+      link.on("error", ignore);
+      const close = () => void Promise.resolve(link.destroy()).catch(ignore);
+      await ready(link.connect(), connectTimeout, close);
+      link.on("end", ended);
+      if (kind !== "cluster") link.on(kind === "server" ? "error" : "topology-change", ended);
+      const send = (command: Command) => {
+        if (kind === "server") return link.sendCommand(command, asBytes);
+        return kind === "sentinel" ? link.sendCommand(false, command, asBytes) : link.sendCommand(keyOf(command), false, command, asBytes);
+      };
+      return { close, send: (commands, done) => sendEach(commands, send, done) };
+    },
+  };
+}
+
+/** Returns the key that decides about the node. */
+const keyOf = ([name, first, , key]: Command) => (name === "EVALSHA" || name === "EVAL" ? key : first);

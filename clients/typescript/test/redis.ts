@@ -1,0 +1,189 @@
+import { spawn, type ChildProcess } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync, rmSync } from "node:fs";
+import { connect, createServer, type AddressInfo, type Socket } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { Cluster, Redis } from "ioredis";
+import { createClient, createCluster } from "redis";
+import { onTestFinished } from "vitest";
+import { Cache, ioredis, nodeRedis, type CacheOptions, type Connector } from "../src/index.js";
+
+/** The Redis libraries that the tests run with. */
+export const libraries = ["ioredis", "redis"] as const;
+export type Library = (typeof libraries)[number];
+
+/** A port that no one has now. */
+export async function freePort(): Promise<number> {
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  server.close();
+  await once(server, "close");
+  return port;
+}
+
+/** A redis-server of a test, without persistence. */
+export class RedisServer {
+  readonly folder = mkdtempSync(join(tmpdir(), "unstale-redis-"));
+  readonly admin: Redis;
+  #process: ChildProcess | undefined;
+
+  private constructor(
+    readonly port: number,
+    readonly options: string[],
+  ) {
+    this.admin = new Redis({ port, lazyConnect: true, maxRetriesPerRequest: null, retryStrategy: () => 20 });
+    this.admin.on("error", () => undefined);
+  }
+
+  /** Starts the redis-server on PATH. It ends with the test or the file. */
+  static async start(...options: string[]): Promise<RedisServer> {
+    const server = new RedisServer(await freePort(), options);
+    await server.start();
+    return server;
+  }
+
+  /** Starts it again, on the same port. */
+  async start(): Promise<void> {
+    const args = [...this.options.filter((option) => option.startsWith("/")), "--port", String(this.port), "--save", "", "--dir", this.folder, ...this.options.filter((option) => !option.startsWith("/"))];
+    this.#process = spawn("setpriv", ["--pdeathsig", "KILL", "redis-server", ...args], { stdio: ["ignore", "pipe", "inherit"] });
+    let log = "";
+    for await (const text of this.#process.stdout!) {
+      log += String(text);
+      if (/Ready to accept connections|Sentinel ID is/.test(log)) break;
+    }
+    if (!/Ready to accept connections|Sentinel ID is/.test(log)) throw new Error(`redis-server: ${log}`);
+    this.#process.stdout!.destroy();
+  }
+
+  /** Ends it at once. */
+  async kill(): Promise<void> {
+    if (this.#process?.exitCode !== null || this.#process.signalCode !== null) return;
+    const ended = once(this.#process, "close");
+    this.#process.kill("SIGKILL");
+    await ended;
+  }
+
+  /** Makes it hang, or continue. */
+  signal(signal: "SIGSTOP" | "SIGCONT"): void {
+    this.#process!.kill(signal);
+  }
+
+  async stop(): Promise<void> {
+    this.admin.disconnect();
+    await this.kill();
+    rmSync(this.folder, { recursive: true, force: true });
+  }
+
+  /** How often a command was called since `CONFIG RESETSTAT`. */
+  async calls(command: string): Promise<number> {
+    const info = await this.admin.info("commandstats");
+    return Number(new RegExp(`cmdstat_${command}:calls=(\\d+)`).exec(info)?.[1] ?? 0);
+  }
+
+  /** Its time in ms. */
+  async time(): Promise<number> {
+    const [seconds, micros] = await this.admin.time();
+    return Number(seconds) * 1000 + Number(micros) / 1000;
+  }
+
+  /** Does what a worker does with a key or a tag version. */
+  async unlink(name: string): Promise<void> {
+    await this.admin.unlink(name, `lock:fill:${name.includes("{") ? name : `{${name}}`}`);
+  }
+}
+
+/** Returns connections to a server, or to a Cluster. */
+export function connector(library: Library, port: number, cluster = false, user = ""): Connector {
+  const url = `redis://${user}127.0.0.1:${port}`;
+  if (cluster) return library === "redis" ? nodeRedis(createCluster({ rootNodes: [{ url }] })) : ioredis(new Cluster([url], { lazyConnect: true }));
+  return library === "redis" ? nodeRedis(createClient({ url })) : ioredis(new Redis(url, { lazyConnect: true }));
+}
+
+/** Returns a cache that closes with the test. */
+export function cacheOf(redis: Connector, options: Partial<CacheOptions> = {}): Cache {
+  const cache = new Cache({ redis, timeout: 2000, logger: { warn: () => undefined }, ...options });
+  onTestFinished(() => cache.close());
+  return cache;
+}
+
+/** Waits until something holds. */
+export async function eventually(what: string, holds: () => Promise<boolean> | boolean): Promise<void> {
+  for (const end = performance.now() + 10_000; !(await holds()); ) {
+    if (performance.now() > end) throw new Error(`not within 10 s: ${what}`);
+    await new Promise(setImmediate);
+  }
+}
+
+/** Something that happens later. */
+export function signal<T = void>(): { promise: Promise<T>; resolve: (value: T) => void; reject: (error: unknown) => void } {
+  return Promise.withResolvers<T>();
+}
+
+/** A proxy in front of a server, which a test can cut. */
+export class Proxy {
+  /**
+   * Decides about what a client sends: it is forwarded, or the connection ends, before the server gets
+   * it, which `deliver` does, or after the server has run it.
+   */
+  rule: (request: string) => "forward" | "cut before" | "cut after" = () => "forward";
+  readonly #kept: Buffer[] = [];
+  readonly #sockets = new Set<Socket>();
+  readonly #server = createServer((client) => this.#serve(client));
+
+  /** The port to which new connections lead. */
+  target: number;
+
+  private constructor(target: number) {
+    this.target = target;
+  }
+
+  static async start(target: number): Promise<Proxy> {
+    const proxy = new Proxy(target);
+    proxy.#server.listen(0, "127.0.0.1");
+    await once(proxy.#server, "listening");
+    onTestFinished(() => {
+      proxy.cut();
+      proxy.#server.close();
+    });
+    return proxy;
+  }
+
+  get port(): number {
+    return (this.#server.address() as AddressInfo).port;
+  }
+
+  /** Ends all connections of clients. */
+  cut(): void {
+    for (const socket of this.#sockets) socket.destroy();
+  }
+
+  /** Sends the server what it has not got, and waits until it has run it. */
+  async deliver(): Promise<void> {
+    const socket = connect(this.target, "127.0.0.1");
+    socket.end(Buffer.concat(this.#kept.splice(0)));
+    socket.resume();
+    await once(socket, "close");
+  }
+
+  #serve(client: Socket): void {
+    const server = connect(this.target, "127.0.0.1");
+    let cut = false;
+    this.#sockets.add(client);
+    client.on("data", (data: Buffer) => {
+      const rule = this.rule(data.toString("latin1"));
+      cut ||= rule === "cut after";
+      if (rule !== "cut before") return void server.write(data);
+      this.#kept.push(data);
+      client.destroy();
+    });
+    server.on("data", (data) => void (cut ? client.destroy() : client.write(data)));
+    for (const socket of [client, server]) socket.on("error", () => undefined);
+    client.on("close", () => {
+      this.#sockets.delete(client);
+      server.end(); // after what it has got
+    });
+    server.on("close", () => client.destroy());
+  }
+}
