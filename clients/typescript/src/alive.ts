@@ -54,11 +54,11 @@ export class Alive {
     const now = performance.now();
     if (!always && now < this.#next && Math.abs(Date.now() - now - this.#drift) < clockStep) return undefined;
     const connection = this.#connection;
-    const commands: Command[] = [["TIME"]];
+    const commands: Command[] = [["time"]];
     if (!this.#cluster && now >= this.#nextFields) {
-      commands.push(this.#source === undefined ? ["HGETALL", "unstale:alive"] : ["HGET", "unstale:alive", this.#source]);
+      commands.push(this.#source === undefined ? ["hgetall", "unstale:alive"] : ["hget", "unstale:alive", this.#source]);
       const probe = key !== undefined && now >= this.#nextProbe ? leaseKey(`${key}:unstale:probe`) : undefined;
-      if (probe !== undefined) commands.push(["UNLINK", probe]); // which a replica refuses
+      if (probe !== undefined) commands.push(["unlink", probe]); // which a replica refuses
     }
     return {
       commands,
@@ -83,7 +83,9 @@ export class Alive {
     if (fields instanceof Error && fields.message.startsWith("NOPERM")) this.#nextFields = performance.now() + pauses.refused;
     this.latest = undefined;
     if (fields === undefined || fields instanceof Error) return "unknown";
-    const texts = Array.isArray(fields) ? fields.filter((_, i) => i % 2 === 1) : fields === null ? [] : [fields];
+    let texts: unknown[] = fields === null ? [] : [fields];
+    if (Array.isArray(fields)) texts = fields.filter((_, i) => i % 2 === 1);
+    else if (fields !== null && !(fields instanceof Buffer)) texts = Object.values(fields); // of ioredis
     const found = texts.map(parse).filter(({ t }) => t > 0);
     this.latest = Math.max(0, ...found.map(({ t }) => t));
     if (found.length) this.lease = Math.min(...found.map(({ lease }) => (lease > 0 ? lease : Infinity)));

@@ -29,6 +29,7 @@ export const mayRun = (reply: unknown) => reply instanceof Error && (reply insta
 export const isFault = (reply: unknown): reply is Error =>
   reply instanceof Error && (!isReply(reply) || /^(LOADING|READONLY|MASTERDOWN|CLUSTERDOWN|NOAUTH|WRONGPASS|NOREPLICAS) /.test(reply.message));
 
+const isError = (reply: unknown) => reply instanceof Error;
 const isUnknownScript = (reply: unknown) => reply instanceof Error && reply.message.startsWith("NOSCRIPT");
 
 /** Returns the version of a tag from the reply to a GET or to stamp.lua, "" for none. */
@@ -71,7 +72,7 @@ class Batch {
 const mostKeys = 500; // of one MGET
 const stall = 5; // ms by which a timer is late if this process did not run
 const searchLife = 1000; // ms
-const noVersions: Versions = new Map();
+const noVersions = new Map<string, string>();
 
 /**
  * Sends commands to Redis on connections of its own: those of one tick in one pipeline, each within
@@ -86,6 +87,8 @@ export class Backend {
   #link: Promise<Link> | undefined;
   #ready: Link | undefined; // that of #link
   readonly #batches: (Batch | undefined)[] = []; // of this tick: the one of reads, the one of leases
+  #trips: { readonly due: number; open: boolean; readonly late: (error: Error) => void; readonly sent: boolean }[] = []; // the oldest first
+  #timer: NodeJS.Timeout | undefined;
   #failed = 0; // in a row
   #until = 0; // when to try again, after too many
   #error: Error | undefined; // the latest fault
@@ -119,7 +122,7 @@ export class Backend {
 
   /** Returns the versions of tags, or why they are unknown. */
   async versions(tags: readonly string[]): Promise<Versions | Error> {
-    const replies = await this.run(tags.map((tag) => ["GET", stampKey(tag)]));
+    const replies = await this.run(tags.map((tag) => ["get", stampKey(tag)]));
     return replies.find(isFault) ?? new Map(tags.map((tag, i) => [tag, versionOf(replies[i])]));
   }
 
@@ -155,22 +158,33 @@ export class Backend {
     for (const tag of batch.tags) names.push(stampKey(tag));
     const reads: Command[] = [];
     const step = this.#cluster ? 1 : mostKeys;
-    for (let i = 0; i < names.length; i += step) reads.push(names.length === 1 || step === 1 ? ["GET", names[i]!] : ["MGET", ...names.slice(i, i + step)]);
-    this.#exchange([...reads, ...batch.commands], names[0], batch.leases, (replies) => {
-      const found = replies.splice(0, reads.length);
-      const values = found.flatMap((reply, i) => (Array.isArray(reply) ? (reply as unknown[]) : Array<unknown>(reads[i]!.length - 1).fill(reply)));
-      const refused = found.some((reply, i) => reply instanceof Error && reply.message.startsWith("NOPERM") && reads[i]!.length > 2);
-      if (!refused) return this.#answer(batch, values, replies);
-      const each = names.map((name) => ["GET", name]); // one that the user may not read refuses no other
-      this.#exchange(each, undefined, false, (again) => this.#answer(batch, again, replies));
+    for (let i = 0; i < names.length; i += step) reads.push(names.length === 1 || step === 1 ? ["get", names[i]!] : ["mget", ...names.slice(i, i + step)]);
+    this.#exchange(batch.commands.length ? [...reads, ...batch.commands] : reads, names[0], batch.leases, (replies) => {
+      const values: unknown[] = [];
+      let refused = false; // perhaps for one of several keys, which the user may not read
+      for (let i = 0; i < reads.length; i++) {
+        const reply = replies[i];
+        if (Array.isArray(reply)) values.push(...(reply as unknown[]));
+        else for (let n = reads[i]!.length; n > 1; n--) values.push(reply);
+        refused ||= reply instanceof Error && reply.message.startsWith("NOPERM") && reads[i]!.length > 2;
+      }
+      const others = batch.ends.length ? replies.slice(reads.length) : replies;
+      if (!refused) return this.#answer(batch, values, others);
+      const each = names.map((name) => ["get", name]);
+      this.#exchange(each, undefined, false, (again) => this.#answer(batch, again, others));
     });
   }
 
   #answer({ slots, tags, ends }: Batch, values: unknown[], replies: unknown[]): void {
     let i = 0;
     for (const slot of slots.values()) slot.reply = values[i++] as Slot["reply"];
-    const fault = values.slice(i).find(isFault);
-    const versions = tags.size ? new Map(Array.from(tags, (tag) => [tag, versionOf(values[i++])])) : noVersions;
+    let fault: Error | undefined;
+    const versions = tags.size ? new Map<string, string>() : noVersions;
+    for (const tag of tags) {
+      const value = values[i++];
+      if (isFault(value)) fault = value;
+      versions.set(tag, versionOf(value));
+    }
     for (const slot of slots.values()) {
       for (const waiter of slot.waiters) waiter.answered(fault && waiter.tags.length ? new Slot(fault) : slot, versions);
     }
@@ -183,26 +197,33 @@ export class Backend {
     if (this.#closed || (away && performance.now() < this.#until)) return done(commands.map(() => new RedisError("Redis is away", false, this.#error)));
     if (away) this.#until = performance.now() + this.#settings.pause; // this one tries
     const ended = this.#settings.hooks?.redis?.(commands.length);
-    const end: Done = (replies) => {
-      const fault = replies.find(isFault);
-      if (fault === undefined) this.#worked();
-      else if (!(fault instanceof LeftError)) this.#failure(fault);
-      ended?.(fault);
-      done(replies);
-    };
-    const fail = (error: unknown) => end(commands.map(() => error));
-    const send = (link: Link) => {
-      const question = this.alive.question(key, leases);
-      const asked = question?.commands ?? [];
-      // in front of reads, since a master may become a replica between the two
-      this.#trip(link, leases ? [...commands, ...asked] : asked.length ? [...asked, ...commands] : commands, (replies) => {
-        if (question === undefined && !replies.some(isUnknownScript)) return end(replies);
-        const answers = replies.splice(leases ? commands.length : 0, asked.length);
-        this.#check(link, commands, key, replies, answers, question?.answer).then(end, fail);
-      });
-    };
-    if (this.#ready) send(this.#ready);
-    else this.#connected().then(send, fail);
+    const end: Done = (replies) => this.#end(replies, ended, done);
+    if (this.#ready) return this.#sendTo(this.#ready, commands, key, leases, end);
+    this.#connected().then(
+      (link) => this.#sendTo(link, commands, key, leases, end),
+      (error) => end(commands.map(() => error as unknown)),
+    );
+  }
+
+  /** Sends a pipeline, with the question where workers write if that is due. */
+  #sendTo(link: Link, commands: readonly Command[], key: string | undefined, leases: boolean, end: Done): void {
+    const question = this.alive.question(key, leases);
+    let all = commands;
+    // in front of reads, since a master may become a replica between the two
+    if (question) all = leases ? [...commands, ...question.commands] : [...question.commands, ...commands];
+    this.#trip(link, all, (replies) => {
+      if (question === undefined && !replies.some(isError)) return end(replies);
+      const answers = replies.splice(leases ? commands.length : 0, all.length - commands.length);
+      this.#check(link, commands, key, replies, answers, question?.answer).then(end, (error) => end(commands.map(() => error as unknown)));
+    });
+  }
+
+  #end(replies: unknown[], ended: ((error?: Error) => void) | void, done: Done): void {
+    const fault = replies.some(isError) ? replies.find(isFault) : undefined;
+    if (fault === undefined) this.#worked();
+    else if (!(fault instanceof LeftError)) this.#failure(fault);
+    ended?.(fault);
+    done(replies);
   }
 
   /** Throws if an answer proves that the server must not be used. Sends scripts in full that it does not have. */
@@ -282,6 +303,7 @@ export class Backend {
   }
 
   #worked(): void {
+    if (this.#failed === 0) return;
     if (this.#away) this.#settings.logger.warn("Redis is back");
     this.#failed = 0;
   }
@@ -312,25 +334,39 @@ export class Backend {
     });
   }
 
-  /** Returns `done`, for one call within the timeout. Otherwise `late` is called. An answer that came while this process did not run counts. */
+  /** Returns `done`, for one call within the timeout. Otherwise `late` is called. One timer is for all. */
   #limit<T>(late: (error: Error) => void, sent: boolean, done: (value: T) => void): (value: T) => void {
     const { timeout } = this.#settings;
-    const due = performance.now() + timeout;
-    let open = true;
-    const expire = () => {
-      if (open) late(new RedisError(`Redis has not answered in ${timeout} ms`, sent));
-      open = false;
-    };
-    let timer = setTimeout(() => {
-      const over = Math.min(performance.now() - due, timeout);
-      if (over < stall) setImmediate(expire); // what has arrived is processed before
-      else timer = setTimeout(() => setImmediate(expire), over);
-    }, timeout);
+    const trip = { due: performance.now() + timeout, open: true, late, sent };
+    this.#trips.push(trip);
+    if (this.#timer === undefined) this.#arm(timeout);
     return (value) => {
-      clearTimeout(timer);
-      if (open) done(value);
-      open = false;
+      if (!trip.open) return;
+      trip.open = false;
+      done(value);
     };
+  }
+
+  #arm(ms: number): void {
+    const due = performance.now() + ms;
+    this.#timer = setTimeout(() => {
+      const late = performance.now() - due;
+      if (late >= stall) this.#arm(Math.min(late, this.#settings.timeout)); // this process did not run
+      else setImmediate(() => this.#expire()); // what has arrived is processed before
+    }, ms).unref();
+  }
+
+  #expire(): void {
+    this.#timer = undefined;
+    const now = performance.now();
+    const open = this.#trips.filter((trip) => trip.open);
+    this.#trips = open.filter(({ due }) => due > now);
+    if (this.#trips[0]) this.#arm(this.#trips[0].due - now);
+    for (const trip of open) {
+      if (trip.due > now) return;
+      trip.open = false;
+      trip.late(new RedisError(`Redis has not answered in ${this.#settings.timeout} ms`, trip.sent));
+    }
   }
 }
 

@@ -7,9 +7,7 @@ import type { CacheOptions, FetchOptions, Load, Loader, ManyLoader, ReadStatisti
 import type { Read } from "./read.js";
 import { parseToken, settled } from "./token.js";
 
-// ms: the TTL of a negative result, the pause between loads of an expired value after one has failed, and
-// between two log messages of a kind
-export const negativeTTL = 120_000;
+// ms: the pause between loads of an expired value after one has failed, and between two log messages of a kind
 export const loadPause = 1000;
 const complaintPause = 60_000;
 const mostRounds = 4; // of waiting for others' loads
@@ -336,7 +334,7 @@ export class Cache {
     const claim: Claim = {
       key,
       tags: stampable(tags) ? tags : read.tags,
-      longest: Math.max(read.ttl + Math.max(read.stale ?? read.ttl / 10, read.staleOnError ?? 0), negativeOf(read)) * (1 + read.jitter),
+      longest: Math.max(read.ttl + Math.max(read.stale, read.staleOnError), read.negative) * (1 + read.jitter),
       patient: !query.unsettled,
       hash: found.bytes ? hashOf(found.bytes) : "",
       versions: new Map(),
@@ -384,9 +382,9 @@ export class Cache {
 
   /** Stores a value under the lease. It returns undefined if Redis has not taken it. */
   async #store(read: Read, flight: Flight, claim: Claim, { settings }: Fill, started: number, negative: boolean, text: string, d: number): Promise<Pick<Outcome, "accepted" | "tags"> | undefined> {
-    let { ttl, stale = ttl / 10, staleOnError = 0 } = read;
+    let { ttl, stale, staleOnError } = read;
     let spread = read.jitter * (2 * Math.random() - 1);
-    if (negative) [ttl, stale, staleOnError] = [negativeOf(read), 0, 0];
+    if (negative) [ttl, stale, staleOnError] = [read.negative, 0, 0];
     else if (settings.ttl !== undefined) [ttl, stale, staleOnError, spread] = [settings.ttl, 0, 0, -Math.abs(spread)];
     if (settings.skip || ttl < 1) return undefined;
     const tags = await this.#versions(read.tags, claim, settings.tags, started, 1.25 * (ttl + stale + staleOnError));
@@ -471,8 +469,6 @@ export class Cache {
 /** Reports whether the outcome of another caller's load can answer a query. */
 const accepts = ({ tags: wanted, arrival }: Query, { accepted, tags, started, failed }: Outcome) =>
   (accepted && wanted.every((tag) => tags!.has(tag))) || started > arrival || (started === 0 && failed);
-
-const negativeOf = ({ ttl, negative }: Read) => negative ?? Math.min(negativeTTL, ttl);
 
 /** Adds to a map that forgets all when it is full. */
 function note<V>(map: Map<string, V>, key: string, value: V): void {

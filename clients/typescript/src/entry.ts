@@ -37,29 +37,29 @@ export function parseEntry(bytes: Buffer, integers: Integers): Parsed {
 
 function parse(bytes: Buffer, integers: Integers): Parsed {
   const text = bytes.toString();
-  const newline = bytes.indexOf(10);
   const long = hasLongInteger(text);
   let fields: Record<string, unknown>;
   try {
     fields = (long ? parseExact(text, integers) : JSON.parse(text)) as typeof fields;
   } catch {
     // The first line names the format. After an unknown one, anything may follow.
-    fields = JSON.parse(bytes.subarray(0, newline >>> 0).toString()) as typeof fields;
+    fields = JSON.parse(bytes.subarray(0, bytes.indexOf(10) >>> 0).toString()) as typeof fields;
     if ((fields.f ?? 1) === 1) return undefined;
   }
-  const { f, c, v } = fields;
-  const t = fields.t ?? noTags;
+  const { f, c, v, t } = fields;
   if ((f ?? 1) !== 1 && f !== 2) return "foreign";
   if (c && c !== "gzip") return typeof c === "string" ? "foreign" : undefined;
   const e = integer(fields.e), s = integer(fields.s), o = integer(fields.o), n = integer(fields.n);
-  if (e === 0 || Number.isNaN(e + s + o + n + integer(fields.b) + integer(fields.d) + integer(fields.i)) || !Object.values(t).every((version) => typeof version === "string")) return undefined;
+  if (e === 0 || Number.isNaN(e + s + o + n + integer(fields.b) + integer(fields.d) + integer(fields.i))) return undefined;
+  if (t && !Object.values(t).every((version) => typeof version === "string")) return undefined;
   let value = v;
   if (f === 2 || c) {
-    const packed = f === 2 && newline >= 0 ? bytes.subarray(newline + 1) : unquoted(v);
+    const newline = f === 2 ? bytes.indexOf(10) : -1;
+    const packed = newline >= 0 ? bytes.subarray(newline + 1) : unquoted(v);
     value = parseValue((c ? gunzipSync(packed, { maxOutputLength: longestUnpacked }) : packed).toString(), integers);
   }
   if (value === undefined || (long && integers === "number" && hasBigInt(value))) return undefined;
-  return { e, s, o, negative: n !== 0, tags: t as Entry["tags"], value: n === 0 ? value : undefined };
+  return { e, s, o, negative: n !== 0, tags: (t as Entry["tags"] | null) ?? noTags, value: n === 0 ? value : undefined };
 }
 
 /** Returns a field as a number: 0 if it is absent, NaN if it is no integer. */
@@ -146,9 +146,12 @@ export function judge(entry: Parsed, tags: readonly string[], versions: Versions
   if (now < entry.e) state = State.fresh;
   else if (!entry.negative && now < Math.max(entry.s, entry.o)) state = now < entry.s ? State.stale : State.onError;
   if (tags.length === 0 && entry.tags === noTags) return state;
-  const own = Object.keys(entry.tags);
-  if (state === State.absent || !tags.every((tag) => own.includes(tag))) return State.absent;
-  if (own.some((tag) => versions.has(tag) && (versions.get(tag) === "" || versions.get(tag) !== entry.tags[tag]))) return State.absent;
-  const unknown = own.filter((tag) => !versions.has(tag));
+  if (state === State.absent || !tags.every((tag) => Object.hasOwn(entry.tags, tag))) return State.absent;
+  const unknown: string[] = [];
+  for (const tag of Object.keys(entry.tags)) {
+    const version = versions.get(tag);
+    if (version === undefined) unknown.push(tag);
+    else if (version === "" || version !== entry.tags[tag]) return State.absent;
+  }
   return unknown.length ? unknown : state;
 }

@@ -114,7 +114,7 @@ export class Leases {
    */
   async fill(claim: Claim, entry: string, px: number, tags: ReadonlyMap<string, string>): Promise<{ stored: boolean; same: boolean }> {
     const names = [leaseKey(claim.key)!, holdKey(claim.key)!, claim.key];
-    const reads = Array.from(tags.keys(), (tag) => ["GET", stampKey(tag)]);
+    const reads = Array.from(tags.keys(), (tag) => ["get", stampKey(tag)]);
     const [stored, ...versions] = await this.#backend.run([scripts.fill(names, claim.lease!, entry, String(px)), ...reads]);
     if (stored instanceof Error) {
       this.#refused(stored);
@@ -154,7 +154,7 @@ export class Leases {
     const { timeout } = this.#settings;
     for (let pause = 0; this.#lost.length > 0 && !this.#life.aborted; ) {
       const looked = this.#lost.splice(0);
-      const replies = await this.#backend.run(looked.map(({ name }) => ["GET", name]));
+      const replies = await this.#backend.run(looked.map(({ name }) => ["get", name]));
       const found: scripts.Command[] = [];
       for (const [i, lost] of looked.entries()) {
         const reply = replies[i];

@@ -20,11 +20,10 @@ export interface Policy {
 declare const type: unique symbol;
 
 /** One value that a map's section `reads` names: its key in Redis and its policy. T is its type. */
-export interface Read<T = unknown> extends Policy {
+export interface Read<T = unknown> extends Required<Policy> {
   readonly key: string;
   /** The entry of the section `reads`, for statistics. */
   readonly name: string;
-  readonly jitter: number;
   /** The value depends on these: invalidating one invalidates the value. */
   readonly tags: readonly string[];
   /** Why no invalidation would reach the value: it is then loaded and not cached. */
@@ -33,13 +32,14 @@ export interface Read<T = unknown> extends Policy {
 }
 
 export const longestTTL = 365 * 24 * 3_600_000;
+export const negativeTTL = 120_000;
 
-function checked(name: string, policy: Policy): Policy & { readonly jitter: number } {
-  for (const [field, least, most] of [["ttl", 1, longestTTL], ["jitter", 0, 0.999], ["stale", 0, longestTTL], ["staleOnError", 0, longestTTL], ["negative", 0, longestTTL]] as const) {
-    const n = policy[field] ?? (field === "ttl" ? NaN : least);
-    if (!(n >= least && n <= most)) throw new RangeError(`the read ${name}: ${field} is ${n}, wanted ${least} to ${most}`);
-  }
-  return { ...policy, jitter: policy.jitter ?? 0.15 };
+/** Returns a policy with its defaults. */
+function withDefaults(name: string, policy: Policy): Required<Policy> & { readonly name: string } {
+  const { ttl, jitter = 0.15, stale = ttl / 10, staleOnError = 0, negative = Math.min(negativeTTL, ttl) } = policy;
+  const isTime = (ms: number, least: number) => ms >= least && ms <= longestTTL;
+  if (isTime(ttl, 1) && jitter >= 0 && jitter < 1 && isTime(stale, 0) && isTime(staleOnError, 0) && isTime(negative, 0)) return { name, ttl, jitter, stale, staleOnError, negative };
+  throw new RangeError(`the read ${name}: ${JSON.stringify(policy)} has a time that is not from 0 to ${longestTTL} ms, a ttl below 1, or a jitter that is not from 0 to below 1`);
 }
 
 /**
@@ -48,8 +48,7 @@ function checked(name: string, policy: Policy): Policy & { readonly jitter: numb
  * default "other". Throws a RangeError for an invalid policy.
  */
 export function readOf<T = unknown>(key: string, policy: Policy & { name?: string; tags?: readonly string[] }): Read<T> {
-  const { name = "other", tags = [], ...rest } = policy;
-  return { ...checked(name, rest), key, name, tags };
+  return { ...withDefaults(policy.name ?? "other", policy), key, tags: policy.tags ?? [] };
 }
 
 /** A variable of the map, as generated code names it: `text` has `${NAME}` and `${NAME:-default}`. */
@@ -109,7 +108,7 @@ export class ReadMap {
 
   /** Called by generated code. Throws a RangeError for an invalid policy. */
   entry(name: string, policy: Policy): ReadEntry {
-    const known = { ...checked(name, policy), name };
+    const known = withDefaults(name, policy);
     return {
       read: (key, tags = []) => {
         const { error } = this.#current;

@@ -114,10 +114,12 @@ const asBytes = { typeMapping: { 36: Buffer, 37: Array }, timeout: undefined }; 
 
 /**
  * Returns connections like that of a client of node-redis (the package redis), of `createClient` or
- * `createCluster` from version 5 on, or of `createSentinel` from version 6 on. The client itself is not
- * used, so it need not be connected, and its settings for retries do not matter.
+ * `createCluster` from version 5 on, or of `createSentinel` from version 6 on: it throws a TypeError for
+ * an older one. The client itself is not used, so it need not be connected, and its settings for retries
+ * do not matter.
  */
 export function nodeRedis(client: NodeRedisClient): Connector {
+  if (typeof client.duplicate !== "function") throw new TypeError("nodeRedis: the client has no duplicate; createSentinel has one from redis 6 on");
   const kind = "getSlotMaster" in client ? "cluster" : "acquire" in client ? "sentinel" : "server";
   const make = client.duplicate.bind(client) as unknown as (options: object) => NodeRedis;
   const { socket } = (client as { options?: { socket?: object } }).options ?? {};
@@ -144,4 +146,4 @@ export function nodeRedis(client: NodeRedisClient): Connector {
 }
 
 /** Returns the key that decides about the node. */
-const keyOf = ([name, first, , key]: Command) => (name === "EVALSHA" || name === "EVAL" ? key : first);
+const keyOf = ([name, first, , key]: Command) => (name === "evalsha" || name === "eval" ? key : first);

@@ -9,7 +9,7 @@ import * as leases from "../src/lease.js";
 import { lua } from "../src/lua.js";
 import { holdKey, leaseKey, stampKey } from "../src/names.js";
 import { leaseTTL } from "../src/options.js";
-import { longestTTL, readOf } from "../src/read.js";
+import { longestTTL, negativeTTL, readOf } from "../src/read.js";
 import * as scripts from "../src/scripts.js";
 import * as tokens from "../src/token.js";
 import { bytesOf, conformance, type Bytes } from "./conformance.js";
@@ -215,7 +215,7 @@ test("limits.json", () => {
     "entry.unpacked": longestUnpacked,
     "entry.ttl": seconds(longestTTL),
     "entry.jitter": readOf("k", { ttl: 1 }).jitter,
-    "entry.negative_ttl": seconds(caches.negativeTTL),
+    "entry.negative_ttl": seconds(negativeTTL),
     "entry.pause_after_failure": seconds(caches.loadPause),
     "version.margin": seconds(leases.versionMargin),
     "lease.ttl": seconds(leaseTTL),
