@@ -357,13 +357,15 @@ func (b *backend) alone() bool {
 	return !b.clock.due() && !b.alive.due(now) && (b.clock.keeper != nil || !b.replica.due(now))
 }
 
-// pipelined sends a pipeline, and with it TIME if that is due, and the question of an aliveCheck: in
-// front of reads, since a master may become a replica between the two, and behind scripts, since
-// the lease that one has taken may be too long. It adds a write probe every 30 s; every second if
-// no worker seems to write to the server; always if the server may be a replica. The error is
-// errLeft if workers no longer write to the server that answered, and the server's if it refuses
-// the probe.
-func (b *backend) pipelined(ctx context.Context, scripts bool, f func(redis.Pipeliner) error) ([]redis.Cmder, error) {
+// The places of the question of an aliveCheck in a pipeline: in front of reads, since a master may
+// become a replica between the two, and behind scripts, since a lease may be too long.
+const askFirst, askLast = false, true
+
+// pipelined sends a pipeline. It adds TIME and the question of an aliveCheck if they are due. It
+// adds a write probe every 30 s; every second if no worker seems to write to the server; always if
+// the server may be a replica. The error is errLeft if workers no longer write to the server that
+// answered, and the server's if it refuses the probe.
+func (b *backend) pipelined(ctx context.Context, asksLast bool, f func(redis.Pipeliner) error) ([]redis.Cmder, error) {
 	sent := time.Now()
 	asks, due := b.alive.due(sent), b.clock.due()
 	probes := b.clock.keeper == nil && b.replica.takes(sent)
@@ -382,7 +384,7 @@ func (b *backend) pipelined(ctx context.Context, scripts bool, f func(redis.Pipe
 		}
 	}
 	cmds, err := b.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-		if !scripts {
+		if !asksLast {
 			ask(p)
 		}
 		first = p.Len()
@@ -390,7 +392,7 @@ func (b *backend) pipelined(ctx context.Context, scripts bool, f func(redis.Pipe
 			return err
 		}
 		end = p.Len()
-		if scripts {
+		if asksLast {
 			ask(p)
 		}
 		if probes {
@@ -450,7 +452,7 @@ func (b *backend) runScripts(ctx context.Context, calls []call, tags []string) (
 		return []*redis.Cmd{cmd}, nil, classify(cmd.Err())
 	}
 	cmds := make([]*redis.Cmd, len(calls))
-	all, err := b.pipelined(ctx, true, func(p redis.Pipeliner) error {
+	all, err := b.pipelined(ctx, askLast, func(p redis.Pipeliner) error {
 		for i, c := range calls {
 			cmds[i] = c.script.EvalSha(ctx, p, c.keys, c.args...)
 		}
@@ -461,7 +463,7 @@ func (b *backend) runScripts(ctx context.Context, calls []call, tags []string) (
 		return cmds, nil, err
 	}
 	if slices.ContainsFunc(cmds, unknownScript) {
-		_, err = b.pipelined(ctx, true, func(p redis.Pipeliner) error {
+		_, err = b.pipelined(ctx, askLast, func(p redis.Pipeliner) error {
 			for i, c := range calls {
 				if unknownScript(cmds[i]) {
 					cmds[i] = c.script.Eval(ctx, p, c.keys, c.args...)

@@ -193,7 +193,7 @@ func (c *Cache) unlink(ctx context.Context, keys []string, name func(string) str
 // unlinkChunk sends one pipeline. It returns the fault of each name, or nil if the name is gone.
 func (c *Cache) unlinkChunk(ctx context.Context, names []string) []error {
 	faults, err := send(ctx, c.redis, "unlink", func(ctx context.Context) ([]error, error) {
-		cmds, err := c.redis.pipelined(ctx, false, func(p redis.Pipeliner) error {
+		cmds, err := c.redis.pipelined(ctx, askFirst, func(p redis.Pipeliner) error {
 			for _, name := range names {
 				if lease, ok := protocol.LeaseKey(name); ok {
 					p.Unlink(ctx, lease, name)

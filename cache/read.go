@@ -382,7 +382,7 @@ func (rs requests) getValues(ctx context.Context) ([]raw, map[string]string, err
 	}
 	got, err := send(ctx, b, "read", func(ctx context.Context) (a answer, err error) {
 		sent := time.Now()
-		cmds, err := b.pipelined(ctx, false, func(p redis.Pipeliner) error {
+		cmds, err := b.pipelined(ctx, askFirst, func(p redis.Pipeliner) error {
 			// before the values: a value that ends between them does not get the time of its
 			// successor
 			if lives {
@@ -444,7 +444,7 @@ func (rs requests) slide(ctx context.Context, found []reading) error {
 	c := rs[0].c
 	raws, err := send(ctx, c.redis, "slide", func(ctx context.Context) ([]raw, error) {
 		now := c.redis.clock.now()
-		cmds, err := c.redis.pipelined(ctx, false, func(p redis.Pipeliner) error {
+		cmds, err := c.redis.pipelined(ctx, askFirst, func(p redis.Pipeliner) error {
 			for i, r := range rs {
 				e := &found[i].entry
 				life := max(min(e.Idle, e.Expiry-now, longestTTL.Milliseconds()), 1)

@@ -485,7 +485,7 @@ func (c *Cache) Popular(ctx context.Context, n int) ([]string, error) {
 	}
 	now, before, _ := protocol.PopularAt(c.config.Prefix, c.redis.clock.now())
 	scores, err := send(ctx, c.redis, "popular", func(ctx context.Context) (map[string]float64, error) {
-		cmds, err := c.redis.pipelined(ctx, false, func(p redis.Pipeliner) error {
+		cmds, err := c.redis.pipelined(ctx, askFirst, func(p redis.Pipeliner) error {
 			for _, set := range []string{before, now} {
 				p.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{Key: set, Start: 0, Stop: n - 1, Rev: true})
 			}

@@ -45,7 +45,7 @@ func TestMapGenerate(t *testing.T) {
 	}
 }
 
-// --typescript writes a module, also with --lang, and --check compares.
+// --typescript and --lang typescript write a module, and --check compares.
 func TestMapGenerateTypeScript(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "src", "shopcache.ts")

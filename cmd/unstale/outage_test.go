@@ -226,7 +226,7 @@ func TestKilledSessions(t *testing.T) {
 	f := newFrail(t)
 	r := f.start("--batch-rows", "10")
 	r.until("the worker is ready", func() bool { return r.ready() == http.StatusOK })
-	f.fill(2000)
+	f.fill(500)
 	for range 5 {
 		settled := f.count("cache_outbox_journal")
 		f.killSessions()
@@ -235,7 +235,7 @@ func TestKilledSessions(t *testing.T) {
 		})
 	}
 	r.until("all rows are settled", func() bool { return f.count("cache_outbox") == 0 })
-	f.checkDone(2000)
+	f.checkDone(500)
 	if n := f.count("cache_outbox_delayed") + f.count("cache_outbox_dead"); n != 0 {
 		t.Errorf("%d rows were taken to be at fault", n)
 	}

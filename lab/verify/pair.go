@@ -25,59 +25,60 @@ type prover struct {
 
 // take queues a pair from the writing process. It drops a pair if the queue is full, or the reader
 // only calls Get or is a client that takes no tokens, and does not count it.
-func (r *prover) take(p pair) {
-	if r.reader.Gets || r.reader.outside != nil && !r.reader.outside.ready.Tokens {
+func (p *prover) take(one pair) {
+	if p.reader.Gets || p.reader.outside != nil && !p.reader.outside.ready.Tokens {
 		return
 	}
 	select {
-	case r.queue <- p:
+	case p.queue <- one:
 	default:
 	}
 }
 
 // prove reads the keys of pairs: immediately, and some of them again at about the time when the
 // write is settled.
-func (r *prover) prove(ctx context.Context, dice *rand.Rand) {
+func (p *prover) prove(ctx context.Context, dice *rand.Rand) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case p := <-r.queue:
-			r.pair(ctx, p)
+		case one := <-p.queue:
+			p.pair(ctx, one)
 			if dice.IntN(10) == 0 {
 				sleep(ctx, time.Duration(dice.IntN(10_000))*time.Microsecond)
-				r.pair(ctx, p)
+				p.pair(ctx, one)
 			}
 		}
 	}
 }
 
 // pair reads a key with a token.
-func (r *prover) pair(ctx context.Context, p pair) {
-	token, err := outbox.ParseToken(p.Token)
+func (p *prover) pair(ctx context.Context, one pair) {
+	r := p.reader
+	token, err := outbox.ParseToken(one.Token)
 	if err != nil {
-		r.reader.find(p.Key, cache.FromLoader.String(), finding{Wrong: fmt.Sprintf("the token %q cannot be read: %v", p.Token, err)})
+		r.find(one.Key, cache.FromLoader.String(), finding{Wrong: fmt.Sprintf("the token %q cannot be read: %v", one.Token, err)})
 		return
 	}
 	began := now()
 	var version uint64
 	var ok bool
-	if r.reader.outside != nil {
-		version, ok = r.reader.ask(ctx, p.Key, p.Token)
+	if r.outside != nil {
+		version, ok = r.ask(ctx, one.Key, one.Token)
 	} else {
-		policy := r.reader.policies[p.Key].After(outbox.NewCheck(r.reader.db, token))
-		version, ok = r.reader.fetch(ctx, p.Key, policy, func(ctx context.Context) (string, error) { return r.reader.loader.load(ctx, p.Key) })
+		policy := r.policies[one.Key].After(outbox.NewCheck(r.db, token))
+		version, ok = r.fetch(ctx, one.Key, policy, func(ctx context.Context) (string, error) { return r.loader.load(ctx, one.Key) })
 	}
 	if !ok {
 		return
 	}
-	r.reader.paired.Add(1)
+	r.paired.Add(1)
 	switch {
-	case version >= p.Version || r.reader.Astray: // fetch has checked the bound
+	case version >= one.Version || r.Astray: // fetch has checked the bound
 	// what was settled may be back until it is healed
-	case r.reader.table.excused(began, now(), r.reader.Grace.Nanoseconds(), everybody):
-		r.reader.excused.Add(1)
+	case r.table.excused(began, now(), r.Grace.Nanoseconds(), everybody):
+		r.excused.Add(1)
 	default:
-		r.reader.find(p.Key, cache.FromLoader.String(), finding{Began: began, Wrong: fmt.Sprintf("version %d for a reader that has shown the token of version %d", version, p.Version)})
+		r.find(one.Key, cache.FromLoader.String(), finding{Began: began, Wrong: fmt.Sprintf("version %d for a reader that has shown the token of version %d", version, one.Version)})
 	}
 }

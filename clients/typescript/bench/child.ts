@@ -1,6 +1,7 @@
 import { fork, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";
+import { kill } from "../test/processes.ts";
 import type { Library } from "./libraries.ts";
 import type { Order, Reply } from "./process.ts";
 
@@ -59,10 +60,7 @@ export class Child {
     return this.begin(order).value;
   }
 
-  async kill(): Promise<void> {
-    if (this.#child.exitCode !== null || this.#child.signalCode !== null) return;
-    const ended = once(this.#child, "exit");
-    this.#child.kill("SIGKILL");
-    await ended;
+  kill(): Promise<void> {
+    return kill(this.#child);
   }
 }

@@ -1,35 +1,18 @@
-import { spawn, type ChildProcess } from "node:child_process";
+import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { connect, createServer, type AddressInfo, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
+import { freePort, kill, start, startRedis } from "../test/processes.ts";
 
 const unstale = fileURLToPath(new URL("../../../bin/unstale", import.meta.url));
-
-/** Starts a program that ends with this process. */
-const start = (program: string, ...args: string[]) => spawn("setpriv", ["--pdeathsig", "KILL", program, ...args], { stdio: ["ignore", "pipe", "inherit"] });
-
-async function end(child: ChildProcess): Promise<void> {
-  const ended = once(child, "close");
-  child.kill("SIGKILL");
-  await ended;
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address() as AddressInfo;
-  await new Promise((closed) => server.close(closed));
-  return port;
-}
 
 /** A Redis server that stores nothing on disk. */
 export class RedisServer {
   readonly port: number;
-  #child: ReturnType<typeof start> | undefined;
+  #child: ChildProcess | undefined;
 
   private constructor(port: number) {
     this.port = port;
@@ -42,13 +25,7 @@ export class RedisServer {
   }
 
   async #start(): Promise<void> {
-    const child = (this.#child = start("redis-server", "--port", String(this.port), "--bind", "127.0.0.1", "--save", "", "--dir", tmpdir()));
-    for await (const line of createInterface(child.stdout)) {
-      if (!line.includes("Ready to accept connections")) continue;
-      child.stdout.resume();
-      return;
-    }
-    throw new Error("redis-server has not started");
+    this.#child = await startRedis("--port", String(this.port), "--bind", "127.0.0.1", "--save", "", "--dir", tmpdir());
   }
 
   /** Kills the server, and starts it without data. */
@@ -58,7 +35,7 @@ export class RedisServer {
   }
 
   async stop(): Promise<void> {
-    await end(this.#child!);
+    await kill(this.#child!);
   }
 }
 
@@ -71,7 +48,7 @@ export function startWorker(socketPath: string, database: string, redis: RedisSe
   const child = start(unstale, "run", "--listen", "-", "--log-level", "error", "--map", map, "--mysql-dsn", dsn, "--redis-url", `redis://127.0.0.1:${redis.port}/0`);
   child.stdout.resume();
   return async () => {
-    await end(child);
+    await kill(child);
     rmSync(folder, { recursive: true, force: true });
   };
 }

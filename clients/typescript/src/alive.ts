@@ -17,10 +17,18 @@ const pauses = { usual: 250, unseen: 1000, refused: 60_000, probe: 30_000 };
  */
 export type Presence = "young" | "old" | "replica" | "unknown";
 
-/** The time of Redis, and where workers write. Each pipeline asks behind its reads until one has an answer, and later when that is due. */
+/** A question to send along, and what to do with the answers to its commands. */
+export interface Question {
+  readonly commands: Command[];
+  answer(replies: unknown[]): Presence;
+}
+
+/** The time of Redis, and where workers write. Each pipeline asks until one has an answer, and later when that is due. */
 export class Alive {
   /** The longest lease that the maps of the workers allow, in ms. */
   lease = Infinity;
+  /** When a worker has last written, by the latest answer; 0: never; undefined: unknown. */
+  latest: number | undefined;
   readonly #source: string | undefined;
   readonly #cluster: boolean;
   #drift = Date.now() - performance.now(); // of the machine's clock
@@ -30,8 +38,6 @@ export class Alive {
   #nextFields = 0; // not before
   #nextProbe = 0;
   #seen = false; // a worker has written, here or elsewhere
-  /** When a worker has last written, by the latest answer; 0: never; undefined: unknown. */
-  latest: number | undefined;
 
   constructor(source: string | undefined, cluster: boolean) {
     this.#source = source;
@@ -50,7 +56,7 @@ export class Alive {
   }
 
   /** Returns a question to send along, if one is due, or `always`. `key` is one that the pipeline reads, if any. */
-  question(key: string | undefined, always: boolean): { commands: Command[]; answer: (replies: unknown[]) => Presence } | undefined {
+  question(key: string | undefined, always: boolean): Question | undefined {
     const now = performance.now();
     if (!always && now < this.#next && Math.abs(Date.now() - now - this.#drift) < clockStep) return undefined;
     const connection = this.#connection;

@@ -1,4 +1,4 @@
-import { Alive } from "./alive.js";
+import { Alive, type Question } from "./alive.js";
 import { parseEntry, type Integers, type Parsed, type Versions } from "./entry.js";
 import { stampKey } from "./names.js";
 import type { Settings } from "./options.js";
@@ -75,8 +75,8 @@ const searchLife = 1000; // ms
 const noVersions = new Map<string, string>();
 
 /**
- * Sends commands to Redis on connections of its own: those of one tick in one pipeline, each within
- * the timeout, and none while Redis is known to be away.
+ * Sends commands to Redis on its own connections: those of one tick in one pipeline, each within the
+ * timeout, and none while Redis is known to be away.
  */
 export class Backend {
   readonly alive: Alive;
@@ -87,7 +87,7 @@ export class Backend {
   #link: Promise<Link> | undefined;
   #ready: Link | undefined; // that of #link
   readonly #batches: (Batch | undefined)[] = []; // of this tick: the one of reads, the one of leases
-  #trips: { readonly due: number; open: boolean; readonly late: (error: Error) => void; readonly sent: boolean }[] = []; // the oldest first
+  readonly #trips = new Set<{ readonly due: number; readonly late: (error: Error) => void; readonly sent: boolean }>(); // the oldest first
   #timer: NodeJS.Timeout | undefined;
   #failed = 0; // in a row
   #until = 0; // when to try again, after too many
@@ -214,7 +214,7 @@ export class Backend {
     this.#trip(link, all, (replies) => {
       if (question === undefined && !replies.some(isError)) return end(replies);
       const answers = replies.splice(leases ? commands.length : 0, all.length - commands.length);
-      this.#check(link, commands, key, replies, answers, question?.answer).then(end, (error) => end(commands.map(() => error as unknown)));
+      this.#check(link, commands, key, replies, question, answers).then(end, (error) => end(commands.map(() => error as unknown)));
     });
   }
 
@@ -227,10 +227,10 @@ export class Backend {
   }
 
   /** Throws if an answer proves that the server must not be used. Sends scripts in full that it does not have. */
-  async #check(link: Link, commands: readonly Command[], key: string | undefined, replies: unknown[], answers: unknown[], answer: NonNullable<ReturnType<Alive["question"]>>["answer"] | undefined): Promise<unknown[]> {
+  async #check(link: Link, commands: readonly Command[], key: string | undefined, replies: unknown[], question: Question | undefined, answers: unknown[]): Promise<unknown[]> {
     const lost = answers.find(mayRun);
     if (lost !== undefined) throw lost;
-    const presence = answer?.(answers);
+    const presence = question?.answer(answers);
     if (presence === "replica") throw new RedisError("READONLY the server is a replica, which is behind", true);
     if (presence === "old" && (await this.#moved(key))) {
       this.strays++;
@@ -337,13 +337,11 @@ export class Backend {
   /** Returns `done`, for one call within the timeout. Otherwise `late` is called. One timer is for all. */
   #limit<T>(late: (error: Error) => void, sent: boolean, done: (value: T) => void): (value: T) => void {
     const { timeout } = this.#settings;
-    const trip = { due: performance.now() + timeout, open: true, late, sent };
-    this.#trips.push(trip);
+    const trip = { due: performance.now() + timeout, late, sent };
+    this.#trips.add(trip);
     if (this.#timer === undefined) this.#arm(timeout);
     return (value) => {
-      if (!trip.open) return;
-      trip.open = false;
-      done(value);
+      if (this.#trips.delete(trip)) done(value);
     };
   }
 
@@ -359,12 +357,9 @@ export class Backend {
   #expire(): void {
     this.#timer = undefined;
     const now = performance.now();
-    const open = this.#trips.filter((trip) => trip.open);
-    this.#trips = open.filter(({ due }) => due > now);
-    if (this.#trips[0]) this.#arm(this.#trips[0].due - now);
-    for (const trip of open) {
-      if (trip.due > now) return;
-      trip.open = false;
+    for (const trip of this.#trips) {
+      if (trip.due > now) return this.#arm(trip.due - now);
+      this.#trips.delete(trip);
       trip.late(new RedisError(`Redis has not answered in ${this.#settings.timeout} ms`, trip.sent));
     }
   }

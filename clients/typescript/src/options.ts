@@ -7,7 +7,7 @@ import type { Queryable } from "./token.js";
 export const leaseTTL = 10_000;
 
 export interface CacheOptions {
-  /** `ioredis(client)` or `nodeRedis(client)`. The cache makes connections of its own. */
+  /** `ioredis(client)` or `nodeRedis(client)`. The cache makes its own connections. */
   readonly redis: Connector;
   /** The ID of the outbox, if workers of several write to this Redis. Default: all. */
   readonly source?: string | undefined;

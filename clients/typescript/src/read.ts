@@ -150,13 +150,13 @@ export function intText(value: Id): string | undefined {
 
 /** Called by generated code: text of 1 to 255 code points, well-formed, undefined for anything else. */
 export function rowText(value: Id): string | undefined {
-  if (typeof value === "number" && !Number.isSafeInteger(value)) return undefined;
+  if (typeof value === "number" ? !Number.isSafeInteger(value) : typeof value !== "string" && typeof value !== "bigint") return undefined;
   const text = String(value);
   return text !== "" && text.isWellFormed() && (text.length <= 255 || [...text].length <= 255) ? text : undefined;
 }
 
 /** Called by generated code: a UUID in lower case, undefined for anything else. */
 export function uuidText(value: string): string | undefined {
-  const text = value.toLowerCase();
+  const text = String(value).toLowerCase();
   return /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(text) ? text : undefined;
 }

@@ -55,6 +55,8 @@ describe("reads", () => {
     ["another text of a number", shop.productPage("042")],
     ["more than 64 bits", shop.productPage(2n ** 63n)],
     ["no text", shop.coupon("")],
+    ["a value that JavaScript would convert to text", shop.coupon(undefined as unknown as string)],
+    ["nothing for a UUID", all.categoryList(undefined as unknown as string, 1, "new")],
     ["text without UTF-8", shop.coupon("\ud800")],
     ["256 characters", shop.coupon("🛒".repeat(256))],
     ["a page that the map does not list", all.categoryList("0af76519-16cd-43dd-8448-eb211c80319c", 21, "new")],

@@ -5,6 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, it, vi } from "vitest";
 import { startMySQL, type MySQL } from "./mysql.js";
+import { freePort } from "./processes.ts";
 
 const at = (path: string) => new URL(path, import.meta.url).pathname;
 const read = (path: string) => readFileSync(at(path), "utf8");
@@ -87,13 +88,3 @@ it("works as it says", async () => {
     vi.unstubAllEnvs();
   }
 });
-
-async function freePort(): Promise<number> {
-  const { createServer } = await import("node:net");
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address() as { port: number };
-  server.close();
-  await once(server, "close");
-  return port;
-}

@@ -1,4 +1,4 @@
-import { spawn, type ChildProcess } from "node:child_process";
+import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, rmSync } from "node:fs";
 import { connect, createServer, type AddressInfo, type Socket } from "node:net";
@@ -8,20 +8,11 @@ import { Cluster, Redis } from "ioredis";
 import { createClient, createCluster } from "redis";
 import { onTestFinished } from "vitest";
 import { Cache, ioredis, nodeRedis, type CacheOptions, type Connector } from "../src/index.js";
+import { freePort, kill, startRedis } from "./processes.ts";
 
 /** The Redis libraries that the tests run with. */
 export const libraries = ["ioredis", "redis"] as const;
 export type Library = (typeof libraries)[number];
-
-/** A port that no one has now. */
-export async function freePort(): Promise<number> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, "close");
-  return port;
-}
 
 /** A redis-server of a test, without persistence. */
 export class RedisServer {
@@ -46,23 +37,14 @@ export class RedisServer {
 
   /** Starts it again, on the same port. */
   async start(): Promise<void> {
-    const args = [...this.options.filter((option) => option.startsWith("/")), "--port", String(this.port), "--save", "", "--dir", this.folder, ...this.options.filter((option) => !option.startsWith("/"))];
-    this.#process = spawn("setpriv", ["--pdeathsig", "KILL", "redis-server", ...args], { stdio: ["ignore", "pipe", "inherit"] });
-    let log = "";
-    for await (const text of this.#process.stdout!) {
-      log += String(text);
-      if (/Ready to accept connections|Sentinel ID is/.test(log)) break;
-    }
-    if (!/Ready to accept connections|Sentinel ID is/.test(log)) throw new Error(`redis-server: ${log}`);
-    this.#process.stdout!.destroy();
+    const isFile = (option: string) => option.startsWith("/"); // which comes first
+    const own = ["--port", String(this.port), "--save", "", "--dir", this.folder];
+    this.#process = await startRedis(...this.options.filter(isFile), ...own, ...this.options.filter((option) => !isFile(option)));
   }
 
   /** Ends it at once. */
   async kill(): Promise<void> {
-    if (this.#process?.exitCode !== null || this.#process.signalCode !== null) return;
-    const ended = once(this.#process, "close");
-    this.#process.kill("SIGKILL");
-    await ended;
+    if (this.#process) await kill(this.#process);
   }
 
   /** Makes it hang, or continue. */

@@ -6,7 +6,8 @@ import { Redis } from "ioredis";
 import { createClient, createSentinel } from "redis";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { type Connector, ioredis, nodeRedis, type NodeRedisClient, readOf } from "../src/index.js";
-import { Proxy, RedisServer, cacheOf, connector, eventually, freePort, libraries } from "./redis.js";
+import { freePort } from "./processes.ts";
+import { Proxy, RedisServer, cacheOf, connector, eventually, libraries } from "./redis.js";
 
 async function start(...options: string[]): Promise<RedisServer> {
   const server = await RedisServer.start(...options);
@@ -85,13 +86,19 @@ describe.each(libraries)("with %s", (library) => {
     expect(await value).toBe("stored");
   });
 
-  test("a server that workers have left is not used, if a new connection leads to them", async () => {
+  /** Returns a cache that knows a server and has a value there, and the server that new connections lead to. */
+  async function moved() {
     const [old, new_] = [await start(), await start()];
     const proxy = await Proxy.start(old.port);
     await beat(old);
     const cache = cacheOf(connector(library, proxy.port), { source: "shop" });
     await cache.fetch(read, () => "old");
-    proxy.target = new_.port; // a new connection leads there
+    proxy.target = new_.port;
+    return { old, new_, cache };
+  }
+
+  test("a server that workers have left is not used, if a new connection leads to them", async () => {
+    const { old, new_, cache } = await moved();
     await beat(old, 3500);
     await beat(new_);
     const begun = performance.now();
@@ -105,12 +112,7 @@ describe.each(libraries)("with %s", (library) => {
   });
 
   test("a server is not used if workers have moved, written and ended", async () => {
-    const [old, new_] = [await start(), await start()];
-    const proxy = await Proxy.start(old.port);
-    await beat(old);
-    const cache = cacheOf(connector(library, proxy.port), { source: "shop" });
-    await cache.fetch(read, () => "old");
-    proxy.target = new_.port; // a new connection leads there
+    const { old, new_, cache } = await moved();
     await beat(old, 9000);
     await beat(new_, 5000);
     await eventually("a load", async () => (await cache.fetch(read, () => "new")) === "new");
