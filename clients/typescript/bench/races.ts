@@ -6,9 +6,10 @@ import { createPool, type Pool } from "mysql2/promise";
 import { parseToken, settled } from "@unstale/client";
 import { parseArgs } from "node:util";
 import { startMySQL } from "../test/mysql.ts";
+import { startWorker } from "../test/processes.ts";
 import { Child } from "./child.ts";
 import { libraries, title, type Library } from "./libraries.ts";
-import { Link, RedisServer, startWorker } from "./servers.ts";
+import { Link, RedisServer } from "./servers.ts";
 
 const help = `node races.ts [--only NAME] [--json]
 
@@ -213,7 +214,7 @@ async function openSite(): Promise<[Site, () => Promise<void>]> {
   await mysql.database("raced");
   const pool = createPool({ socketPath: mysql.socketPath, user: "root", database: "raced" });
   await pool.query("CREATE TABLE raced (id VARCHAR(64) PRIMARY KEY, value VARCHAR(16) NOT NULL)");
-  const stopWorker = startWorker(mysql.socketPath, "raced", redis, map);
+  const stopWorker = startWorker(mysql.socketPath, "raced", redis.port, map);
   const admin = new Redis(redis.port);
   admin.on("error", () => undefined);
   const close = async () => {

@@ -1,13 +1,8 @@
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { connect, createServer, type AddressInfo, type Socket } from "node:net";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { fileURLToPath } from "node:url";
-import { freePort, kill, start, startRedis } from "../test/processes.ts";
-
-const unstale = fileURLToPath(new URL("../../../bin/unstale", import.meta.url));
+import { freePort, kill, startRedis } from "../test/processes.ts";
 
 /** A Redis server that stores nothing on disk. */
 export class RedisServer {
@@ -37,20 +32,6 @@ export class RedisServer {
   async stop(): Promise<void> {
     await kill(this.#child!);
   }
-}
-
-/** Starts a worker for the map `text`, and returns a function that ends it. */
-export function startWorker(socketPath: string, database: string, redis: RedisServer, text: string): () => Promise<void> {
-  const folder = mkdtempSync(join(tmpdir(), "unstale-worker-"));
-  const map = join(folder, "mapping.yaml");
-  writeFileSync(map, text);
-  const dsn = `root@unix(${socketPath})/${database}`;
-  const child = start(unstale, "run", "--listen", "-", "--log-level", "error", "--map", map, "--mysql-dsn", dsn, "--redis-url", `redis://127.0.0.1:${redis.port}/0`);
-  child.stdout.resume();
-  return async () => {
-    await kill(child);
-    rmSync(folder, { recursive: true, force: true });
-  };
 }
 
 /** A way to a port that can be cut. */

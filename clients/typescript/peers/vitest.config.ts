@@ -5,7 +5,7 @@ const peer = (name: string) => new URL(`./node_modules/${name}`, import.meta.url
 
 /** The tests of the client that use Redis, with the packages of this folder for ioredis and redis. */
 export default mergeConfig(base, {
-  test: { exclude: ["generated", "outbox", "readme"].map((name) => `test/${name}.test.ts`) },
+  test: { exclude: ["generated", "outbox", "races", "readme"].map((name) => `test/${name}.test.ts`) },
   resolve: {
     alias: [
       { find: /^ioredis$/, replacement: peer("ioredis") },

@@ -1,7 +1,13 @@
 // Programs that tests and benchmarks start. Those of scripts/test-clients are on PATH.
 import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { createServer, type AddressInfo } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+const unstale = fileURLToPath(new URL("../../../bin/unstale", import.meta.url));
 
 /** Starts a program that ends with this process. */
 export const start = (program: string, ...args: string[]) => spawn("setpriv", ["--pdeathsig", "KILL", program, ...args], { stdio: ["ignore", "pipe", "inherit"] });
@@ -35,4 +41,18 @@ export async function freePort(): Promise<number> {
   server.close();
   await once(server, "close");
   return port;
+}
+
+/** Starts a worker for the map `text` and the Redis at `port`, and returns a function that ends it. */
+export function startWorker(socketPath: string, database: string, port: number, text: string): () => Promise<void> {
+  const folder = mkdtempSync(join(tmpdir(), "unstale-worker-"));
+  const map = join(folder, "mapping.yaml");
+  writeFileSync(map, text);
+  const dsn = `root@unix(${socketPath})/${database}`;
+  const child = start(unstale, "run", "--listen", "-", "--log-level", "error", "--map", map, "--mysql-dsn", dsn, "--redis-url", `redis://127.0.0.1:${port}/0`);
+  child.stdout.resume();
+  return async () => {
+    await kill(child);
+    rmSync(folder, { recursive: true, force: true });
+  };
 }

@@ -121,15 +121,23 @@ export class Proxy {
     this.target = target;
   }
 
+  /** Starts one that ends with the test. */
   static async start(target: number): Promise<Proxy> {
+    const proxy = await Proxy.open(target);
+    onTestFinished(() => proxy.close());
+    return proxy;
+  }
+
+  static async open(target: number): Promise<Proxy> {
     const proxy = new Proxy(target);
     proxy.#server.listen(0, "127.0.0.1");
     await once(proxy.#server, "listening");
-    onTestFinished(() => {
-      proxy.cut();
-      proxy.#server.close();
-    });
     return proxy;
+  }
+
+  close(): void {
+    this.cut();
+    this.#server.close();
   }
 
   get port(): number {
