@@ -15,6 +15,10 @@ demo: ## Run the main job on real servers; DEMO=serve keeps it running to play w
 demo-typescript: ## Read old prices with plain GET and SET in TypeScript, and none with the client; ROUNDS=100 makes it longer
 	@ROUNDS='$(ROUNDS)' scripts/demo-typescript
 
+.PHONY: demo-php
+demo-php: ## Read old prices with plain GET and SET in PHP, and none with the client; ROUNDS=100 makes it longer
+	@ROUNDS='$(ROUNDS)' scripts/demo-php
+
 .PHONY: test
 test: ## Run the tests on real servers: MySQL, or UNSTALE_TEST_DB=mariadb
 	@scripts/test
@@ -32,8 +36,8 @@ test-browser: ## Test the console in Chromium, and the protocol in Node.js; UPDA
 	@UPDATE_SCREENSHOTS='$(UPDATE_SCREENSHOTS)' scripts/test-browser
 
 .PHONY: test-clients
-test-clients: ## Test the client for TypeScript with Node.js 22 and 24, its package, and NestJS
-	@scripts/test-clients
+test-clients: ## Test the clients for TypeScript and PHP, their packages, and with NestJS, Laravel and Symfony; CLIENT=php only one
+	@scripts/test-clients $(CLIENT)
 
 .PHONY: test-soak
 test-soak: ## Run the soaks: every alert, every fault that stops invalidation or that the console has to name, restored databases, a Cluster with a master away, an application on the release's tags

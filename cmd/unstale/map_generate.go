@@ -2,11 +2,13 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -19,8 +21,8 @@ import (
 
 // generateCommand is "unstale map generate".
 type generateCommand struct {
-	lang, pkg, out    string
-	typescript, check bool
+	lang, pkg, class, out  string
+	typescript, php, check bool
 }
 
 func newMapGenerate(p process) *cobra.Command {
@@ -28,9 +30,9 @@ func newMapGenerate(p process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "generate FILE",
 		Short: "Generate code from the names of a map",
-		Long: `Generate a Go package or a TypeScript module with a function per entry of the section reads and per
-entity. Readers and writers then contain no names of keys, entities and parameters. The output does
-not depend on the environment: the code reads the variables of the map when it runs.
+		Long: `Generate a Go package, a TypeScript module or a PHP class with a function per entry of the section
+reads and per entity. Readers and writers then contain no names of keys, entities and parameters.
+The output does not depend on the environment: the code reads the variables of the map when it runs.
 
 Exit codes:
   0  the code is written, or with --check, the file is up to date
@@ -38,21 +40,31 @@ Exit codes:
   2  wrong usage`,
 		Example: `  unstale map generate --lang go --package shopcache -o shopcache/shopcache.go mapping.yaml
   unstale map generate --lang go --package shopcache -o shopcache/shopcache.go --check mapping.yaml
-  unstale map generate --typescript -o src/shopcache.ts mapping.yaml`,
+  unstale map generate --typescript -o src/shopcache.ts mapping.yaml
+  unstale map generate --php --class 'App\ShopCache' -o src/ShopCache.php mapping.yaml`,
 		Args: exactArgs("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if g.typescript && cmd.Flags().Changed("lang") && g.lang != "typescript" {
-				return usageError{fmt.Errorf("--typescript cannot be combined with --lang %s", g.lang)}
+			for lang, chosen := range map[string]bool{"typescript": g.typescript, "php": g.php} {
+				if chosen && cmd.Flags().Changed("lang") && g.lang != lang {
+					return usageError{fmt.Errorf("--%s cannot be combined with --lang %s", lang, g.lang)}
+				}
 			}
-			if g.typescript {
+			switch {
+			case g.typescript && g.php:
+				return usageError{errors.New("--typescript cannot be combined with --php")}
+			case g.typescript:
 				g.lang = "typescript"
+			case g.php:
+				g.lang = "php"
 			}
 			return g.generateCode(p, args[0])
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&g.lang, "lang", "go", "language: go or typescript")
+	flags.StringVar(&g.lang, "lang", "go", "language: go, typescript or php")
 	flags.BoolVar(&g.typescript, "typescript", false, "the same as --lang typescript")
+	flags.BoolVar(&g.php, "php", false, "the same as --lang php")
+	flags.StringVar(&g.class, "class", "", "name of the PHP class, with its namespace (default \"ShopCache\")")
 	flags.StringVar(&g.pkg, "package", "", "name of the Go package (required for Go)")
 	flags.StringVarP(&g.out, "output", "o", "", "file to write; without it, standard output")
 	flags.BoolVar(&g.check, "check", false, "write nothing, and fail if the file is not up to date")
@@ -61,10 +73,14 @@ Exit codes:
 
 func (g *generateCommand) generateCode(p process, file string) error {
 	switch {
-	case g.lang != "go" && g.lang != "typescript":
-		return usageError{fmt.Errorf("--lang %s: must be go or typescript", g.lang)}
+	case !slices.Contains([]string{"go", "typescript", "php"}, g.lang):
+		return usageError{fmt.Errorf("--lang %s: must be go, typescript or php", g.lang)}
 	case g.lang == "typescript" && g.pkg != "":
 		return usageError{errors.New("--package is for Go; a TypeScript module has the name of its file")}
+	case g.lang == "php" && g.pkg != "":
+		return usageError{errors.New("--package is for Go; use --class for PHP")}
+	case g.lang != "php" && g.class != "":
+		return usageError{errors.New("--class is for PHP")}
 	case g.lang == "go" && g.pkg == "":
 		return usageError{errors.New("--package is required, for example --package shopcache")}
 	case g.check && g.out == "":
@@ -76,10 +92,13 @@ func (g *generateCommand) generateCode(p process, file string) error {
 	}
 	names, base := maptool.NamesOf(m), filepath.Base(file)
 	var code []byte
-	if g.lang == "go" {
+	switch g.lang {
+	case "go":
 		code, err = maptool.GenerateGo(names, g.pkg, base)
-	} else {
+	case "typescript":
 		code, err = maptool.GenerateTypeScript(names, base)
+	case "php":
+		code, err = maptool.GeneratePHP(names, cmp.Or(g.class, "ShopCache"), base)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", file, err)

@@ -26,10 +26,16 @@ func TestMapGenerate(t *testing.T) {
 		{[]string{"map", "generate", "--package", "shop", shippedMap}, exitDone, "func ProductPage(productID int64) cache.Read {"},
 		{[]string{"map", "generate", shippedMap}, exitUsage, "--package is required"},
 		{[]string{"map", "generate", "--package", "shop", "--check", shippedMap}, exitUsage, "give -o FILE"},
-		{[]string{"map", "generate", "--package", "shop", "--lang", "cobol", shippedMap}, exitUsage, "--lang cobol: must be go or typescript"},
+		{[]string{"map", "generate", "--package", "shop", "--lang", "cobol", shippedMap}, exitUsage, "--lang cobol: must be go, typescript or php"},
 		{[]string{"map", "generate", "--typescript", "--lang", "go", shippedMap}, exitUsage, "--typescript cannot be combined with --lang go"},
 		{[]string{"map", "generate", "--typescript", "--package", "shop", shippedMap}, exitUsage, "--package is for Go"},
 		{[]string{"map", "generate", "--lang", "typescript", "--check", shippedMap}, exitUsage, "give -o FILE"},
+		{[]string{"map", "generate", "--php", "--lang", "go", shippedMap}, exitUsage, "--php cannot be combined with --lang go"},
+		{[]string{"map", "generate", "--php", "--typescript", shippedMap}, exitUsage, "--typescript cannot be combined with --php"},
+		{[]string{"map", "generate", "--php", "--package", "shop", shippedMap}, exitUsage, "--package is for Go; use --class for PHP"},
+		{[]string{"map", "generate", "--typescript", "--class", "Shop", shippedMap}, exitUsage, "--class is for PHP"},
+		{[]string{"map", "generate", "--php", "--check", shippedMap}, exitUsage, "give -o FILE"},
+		{[]string{"map", "generate", "--php", "--class", "App/Shop", shippedMap}, exitFail, `must be a PHP class name, for example 'App\ShopCache'`},
 		{[]string{"map", "generate", "--package", "my shop", shippedMap}, exitFail, `--package "my shop"`},
 		{[]string{"map", "generate", "--package", "shop", writeFile(t, "version: 2\n")}, exitFail, "version"},
 	} {
@@ -58,6 +64,28 @@ func TestMapGenerateTypeScript(t *testing.T) {
 		{[]string{"--typescript", "-o", file}, exitDone, "wrote " + file},
 		{[]string{"--lang", "typescript", "-o", file, "--check"}, exitDone, "is up to date"},
 		{[]string{"--typescript", "--lang", "typescript"}, exitDone, "export function productPage<T = unknown>(productId: Id): Read<T> {"},
+	} {
+		if r := call(t, map[string]string{"APP_ENV": ""}, append([]string{"map", "generate", shippedMap}, step.args...)...); r.code != step.code || !strings.Contains(r.out+r.err, step.want) {
+			t.Errorf("%q: %+v", step.args, r)
+		}
+	}
+}
+
+// --php and --lang php write a class, and --check compares.
+func TestMapGeneratePHP(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "src", "ShopCache.php")
+	for _, step := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"--php", "-o", file, "--check"}, exitFail, "is not up to date with"},
+		{[]string{"--php", "-o", file}, exitDone, "wrote " + file},
+		{[]string{"--lang", "php", "-o", file, "--check"}, exitDone, "is up to date"},
+		{[]string{"--php", "--class", `App\ShopCache`, "-o", file, "--check"}, exitFail, "is not up to date with"},
+		{[]string{"--php", "--lang", "php"}, exitDone, "public static function productPage(mixed $productId): \\Unstale\\Read"},
+		{[]string{"--php", "--class", `App\ShopCache`}, exitDone, `namespace App;`},
 	} {
 		if r := call(t, map[string]string{"APP_ENV": ""}, append([]string{"map", "generate", shippedMap}, step.args...)...); r.code != step.code || !strings.Contains(r.out+r.err, step.want) {
 			t.Errorf("%q: %+v", step.args, r)

@@ -7,7 +7,6 @@ import (
 	"go/format"
 	"go/parser"
 	"go/token"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -73,76 +72,6 @@ func packagesIn(body string) (uses map[string]bool, err error) {
 	return uses, nil
 }
 
-// A codeWriter writes declarations in a language. The first error stays.
-type codeWriter struct {
-	n        *Names
-	language string
-	out      bytes.Buffer
-	taken    map[string]string // exported names, and what has them
-	vars     map[string]int    // the number of the value of each var
-	fixed    map[string]string // the values of vars that do not depend on the environment
-	err      error
-}
-
-// newCodeWriter returns a writer for a language in which the variables of the map have a name.
-func newCodeWriter(n *Names, language, variables string) codeWriter {
-	return codeWriter{n: n, language: language, taken: map[string]string{variables: "the variables of the map"}, vars: map[string]int{}, fixed: map[string]string{}}
-}
-
-func (w *codeWriter) printf(format string, args ...any) { fmt.Fprintf(&w.out, format, args...) }
-
-func (w *codeWriter) fail(format string, args ...any) {
-	if w.err == nil {
-		w.err = fmt.Errorf(format, args...)
-	}
-}
-
-// claim returns an exported name, for what has it in the map.
-func (w *codeWriter) claim(exported, what string) string {
-	if other, twice := w.taken[exported]; twice {
-		w.fail("%s and %s both have the %s name %s; rename one of them in the map", other, what, w.language, exported)
-	}
-	if first := exported[:min(1, len(exported))]; strings.ToLower(first) == strings.ToUpper(first) {
-		w.fail("%s has no %s name, since it does not begin with a letter; rename it in the map", what, w.language)
-	}
-	w.taken[exported] = what
-	return exported
-}
-
-// claimParam checks the name of a param among those of an entity, which map to params.
-func (w *codeWriter) claimParam(in map[string]string, name string, p Param, e *Entity) {
-	other, twice := in[name]
-	switch {
-	case name == "":
-		w.fail("the param %s of the entity %s has no %s name; rename it in the map", p.Name, e.Name, w.language)
-	case twice:
-		w.fail("the params %s and %s of the entity %s both have the %s name %s; rename one of them in the map", other, p.Name, e.Name, w.language, name)
-	}
-	in[name] = p.Name
-}
-
-// eachVar calls write for each value of a var.
-func (w *codeWriter) eachVar(write func(v Var, text string)) {
-	next := 0
-	for _, v := range w.n.Vars {
-		texts := v.Values
-		if texts == nil {
-			w.vars[v.Name] = next
-			texts = []string{v.Text}
-			if !strings.Contains(v.Text, "${") {
-				w.fixed[v.Name] = v.Text
-			}
-		}
-		if v.Unknown {
-			w.fail("the var %s is a list with values of the environment, which generated code cannot know; write them out", v.Name)
-		}
-		for _, text := range texts {
-			write(v, text)
-			next++
-		}
-	}
-}
-
 // A goWriter writes Go.
 type goWriter struct{ codeWriter }
 
@@ -193,21 +122,6 @@ func (g *goWriter) writeRead(r *Read) {
 		args = append(args, "string("+variable+")")
 	}
 	g.printf("\treturn %s.Read(%s)\n}\n", entry, strings.Join(args, ", "))
-}
-
-// resolved returns a template with the values of vars that do not depend on the environment.
-func (w *codeWriter) resolved(t Template) (out Template) {
-	for _, p := range t {
-		if fixed, ok := w.fixed[p.Var]; ok {
-			p = Part{Text: fixed}
-		}
-		if last := len(out) - 1; p.Text != "" && last >= 0 && out[last].Text != "" {
-			out[last].Text += p.Text
-		} else {
-			out = append(out, p)
-		}
-	}
-	return out
 }
 
 // build writes statements that append a template to a variable.
@@ -292,23 +206,6 @@ func (g *goWriter) comment(first, more string) {
 	}
 }
 
-// String returns the template as in the map.
-func (t Template) String() string {
-	var b strings.Builder
-	for _, p := range t {
-		if p.Text != "" {
-			b.WriteString(strings.NewReplacer("{", "{{", "}", "}}").Replace(p.Text))
-		} else {
-			b.WriteString("{" + p.Var + p.Hole + "}")
-		}
-	}
-	return b.String()
-}
-
-func (t Template) hasVar() bool {
-	return slices.ContainsFunc(t, func(p Part) bool { return p.Var != "" })
-}
-
 // refused returns the begin and the end of a statement for values that the map does not declare, or
 // that no row can have.
 func refused(h Hole) (begin, end string) {
@@ -329,20 +226,6 @@ func refused(h Hole) (begin, end string) {
 		return fmt.Sprintf("if !cache.ReadText(%s) {", name), "}"
 	}
 	return "", ""
-}
-
-// span returns the bounds of consecutive numbers.
-func span(values []string) (first, last int64, ok bool) {
-	for i, v := range values {
-		n, err := strconv.ParseInt(v, 10, 64)
-		if err != nil || i > 0 && n != last+1 {
-			return 0, 0, false
-		}
-		if last = n; i == 0 {
-			first = n
-		}
-	}
-	return first, last, true
 }
 
 // optionsOf returns the fields of cache.Options.
@@ -373,12 +256,6 @@ func optionsOf(r *Read) (fields []string) {
 		fields = append(fields, "SkipMemory: true")
 	}
 	return fields
-}
-
-// jitterOf returns by how much a TTL varies, as a number.
-func jitterOf(r *Read) string {
-	jitter := float64(r.Most-r.Least) / float64(r.Most+r.Least)
-	return strconv.FormatFloat(math.Floor(jitter*1e6)/1e6, 'g', -1, 64)
 }
 
 func goDuration(d time.Duration) string {
@@ -416,12 +293,10 @@ var initialisms = map[string]bool{"id": true, "url": true, "uuid": true, "sku": 
 // exportedName returns a name of the map as an exported Go name: product_id becomes ProductID.
 func exportedName(name string) string {
 	var b strings.Builder
-	for word := range strings.SplitSeq(name, "_") {
-		switch {
-		case word == "":
-		case initialisms[strings.ToLower(word)]:
+	for word := range words(name) {
+		if initialisms[strings.ToLower(word)] {
 			b.WriteString(strings.ToUpper(word))
-		default:
+		} else {
 			b.WriteString(strings.ToUpper(word[:1]) + word[1:])
 		}
 	}

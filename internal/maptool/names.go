@@ -1,6 +1,6 @@
 // Package maptool has what only "unstale map" does. It checks a map by cases: rows, and the keys that
 // they must and must not reach. It describes the names of a map for generators of code, and
-// generates Go and TypeScript.
+// generates Go, TypeScript and PHP.
 package maptool
 
 import (

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/unstale/unstale/invalidation"
@@ -65,20 +64,11 @@ func (g *tsWriter) writeMap() {
 
 func (g *tsWriter) writeRead(r *Read) {
 	name := g.claim(tsFunction(r.Name), "the read "+r.Name)
-	g.printf("\nconst _%s = map.entry(%s, { %s });\n", name, tsQuote(r.Name), strings.Join(tsOptions(r), ", "))
-	notes := ""
-	if r.SlidingMax > 0 || r.EarlyRefresh > 0 {
-		notes = " This client does not support sliding and early_refresh."
-	}
-	g.comment(fmt.Sprintf("Returns the read %s, with the key %s.%s", r.Name, r.Key, notes), r.Comment)
-	params, locals := make([]string, len(r.Holes)), map[string]string{}
+	g.printf("\nconst _%s = map.entry(%s, { %s });\n", name, tsQuote(r.Name), strings.Join(policyOf(r), ", "))
+	g.docComment("", readComment(r), r.Comment)
+	params := g.locals(r, tsLocal)
 	for i, h := range r.Holes {
-		local := tsLocal(h.Name)
-		if other, twice := locals[local]; twice {
-			g.fail("the values %s and %s of the read %s both have the TypeScript name %s; rename one of them in the map", other, h.Name, r.Name, local)
-		}
-		locals[local] = h.Name
-		params[i] = local + ": " + g.holeType(h)
+		params[i] += ": " + g.holeType(h)
 	}
 	g.printf("export function %s<T = unknown>(%s): %s<T> {\n", name, strings.Join(params, ", "), g.use("type Read"))
 	for _, h := range r.Holes {
@@ -86,10 +76,10 @@ func (g *tsWriter) writeRead(r *Read) {
 		g.printf("  const $%s = %s(%s);\n", local, g.use(tsTexts[h.Type]), local)
 		g.printf("  if ($%s === undefined%s) return _%s.refuse(%s, %s);\n", local, undeclared(h), name, tsQuote(h.Name), local)
 	}
-	templates, hasVar := []string{}, false
-	for _, t := range append([]Template{r.Key}, r.Tags...) {
-		t = g.resolved(t)
-		templates, hasVar = append(templates, g.template(t)), hasVar || t.hasVar()
+	all, hasVar := g.templates(r)
+	templates := make([]string, len(all))
+	for i, t := range all {
+		templates[i] = g.template(t)
 	}
 	if hasVar {
 		g.printf("  const v = map.vars;\n")
@@ -151,7 +141,7 @@ func (g *tsWriter) template(t Template) string {
 }
 
 func (g *tsWriter) writeEntity(e *Entity) {
-	constructor := g.claim("invalidate"+tsUpper(e.Name), "the entity "+e.Name)
+	constructor := g.claim("invalidate"+pascalCase(e.Name), "the entity "+e.Name)
 	arguments, notes := "id: "+g.typeName(e.Type), ""
 	var given, required, optional, types []string
 	addType := func(name string, t invalidation.ValueType) {
@@ -163,7 +153,7 @@ func (g *tsWriter) writeEntity(e *Entity) {
 	fields, locals := map[string]string{}, map[string]string{} // to the names of params
 	for _, p := range e.Params {
 		addType(p.Name, p.Type)
-		field, argument := tsLower(p.Name), tsLocal(p.Name)
+		field, argument := camelCase(p.Name), tsLocal(p.Name)
 		if p.Name == "__proto__" || field != "" && field[0] < 'a' { // not a name of a property
 			field = ""
 		}
@@ -189,9 +179,9 @@ func (g *tsWriter) writeEntity(e *Entity) {
 		required, given = append(required, tsQuote(p.Name)), append(given, p.Name+": "+argument)
 	}
 	if len(optional) > 0 {
-		params := g.claim(tsUpper(e.Name)+"Params", "the params of the entity "+e.Name)
+		params := g.claim(pascalCase(e.Name)+"Params", "the params of the entity "+e.Name)
 		arguments += ", params: " + params + " = {}"
-		g.comment(fmt.Sprintf("The optional parameters of %s. The row does not have those that are undefined.", e.Name), "")
+		g.docComment("", fmt.Sprintf("The optional parameters of %s. The row does not have those that are undefined.", e.Name), "")
 		g.printf("export interface %s {\n%s}\n", params, strings.Join(optional, ""))
 	}
 	object := fmt.Sprintf("entity: %s, id", tsQuote(e.Name))
@@ -203,53 +193,8 @@ func (g *tsWriter) writeEntity(e *Entity) {
 			object += fmt.Sprintf(part.format, strings.Join(part.list, ", "))
 		}
 	}
-	g.comment(fmt.Sprintf("Returns the invalidation of %s.%s", e.Name, notes), e.Comment)
+	g.docComment("", fmt.Sprintf("Returns the invalidation of %s.%s", e.Name, notes), e.Comment)
 	g.printf("export function %s(%s): %s {\n  return { %s };\n}\n", constructor, arguments, g.use("type Invalidation"), object)
-}
-
-// comment writes a doc comment, and the comment of the map as a second paragraph.
-func (g *tsWriter) comment(first, more string) {
-	if more == "" {
-		g.printf("\n/** %s */\n", tsComment(first))
-		return
-	}
-	g.printf("\n/**\n * %s\n *\n", tsComment(first))
-	for line := range strings.Lines(more) {
-		g.printf(" * %s\n", tsComment(strings.TrimSpace(line)))
-	}
-	g.printf(" */\n")
-}
-
-// tsComment returns text that cannot end a comment.
-func tsComment(text string) string { return strings.ReplaceAll(text, "*/", `*\/`) }
-
-// tsOptions returns the fields of ReadOptions. Times are milliseconds.
-func tsOptions(r *Read) (fields []string) {
-	add := func(name string, ms int64) {
-		if ms != 0 {
-			fields = append(fields, name+": "+tsInt(max(ms, 0))) // 0: off
-		}
-	}
-	add("ttl", (r.Least+r.Most)/2)
-	if r.Most > r.Least {
-		fields = append(fields, "jitter: "+jitterOf(r))
-	}
-	add("stale", r.Stale)
-	add("staleOnError", r.StaleOnError)
-	add("negative", r.Negative)
-	return fields
-}
-
-// tsInt returns a number as an expression: a bigint if a number is not exact.
-func tsInt(n int64) string {
-	text := strconv.FormatInt(n, 10)
-	if n > 1<<53-1 || n < -(1<<53-1) {
-		return text + "n"
-	}
-	for i := len(text) - 3; i > 0 && n > 0 && n >= 10_000; i -= 3 {
-		text = text[:i] + "_" + text[i:]
-	}
-	return text
 }
 
 // tsQuote returns text as a string literal.
@@ -269,24 +214,6 @@ func tsQuotes(texts []string) []string {
 	return quoted
 }
 
-// tsUpper returns a name of the map in PascalCase: product_id becomes ProductId.
-func tsUpper(name string) string {
-	var b strings.Builder
-	for word := range strings.SplitSeq(name, "_") {
-		if word != "" && word == strings.ToUpper(word) {
-			word = strings.ToLower(word)
-		}
-		b.WriteString(strings.ToUpper(word[:min(1, len(word))]) + word[min(1, len(word)):])
-	}
-	return b.String()
-}
-
-// tsLower returns a name of the map in camelCase: product_id becomes productId, and ID becomes id.
-func tsLower(name string) string {
-	name = tsUpper(name)
-	return strings.ToLower(name[:min(1, len(name))]) + name[min(1, len(name)):]
-}
-
 // tsReserved are words that cannot be the name of a function or an argument in a module, and the
 // names that the generated code uses.
 var tsReserved = strings.Fields(`arguments await break case catch class const continue debugger default delete do else enum
@@ -296,7 +223,7 @@ var tsReserved = strings.Fields(`arguments await break case catch class const co
 
 // tsFunction returns the name of an exported function.
 func tsFunction(name string) string {
-	if name = tsLower(name); slices.Contains(tsReserved, name) {
+	if name = camelCase(name); slices.Contains(tsReserved, name) {
 		return name + "Read"
 	}
 	return name
@@ -304,7 +231,7 @@ func tsFunction(name string) string {
 
 // tsLocal returns a name of the map as the name of an argument.
 func tsLocal(name string) string {
-	local := tsLower(name)
+	local := camelCase(name)
 	switch {
 	case local == "" || local[0] < 'a':
 		return "value" + local

@@ -1,0 +1,195 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Unstale;
+
+/**
+ * Where a cache gets its connections to Redis from. They are its own: a connection whose answer did
+ * not come in time is closed, since the late answer would be taken for that of the next command.
+ */
+final class Connections
+{
+    /** Identifies the servers in APCu. */
+    public readonly string $name;
+
+    /** @var \WeakReference<\Redis|\RedisCluster>|null */
+    private ?\WeakReference $latest = null;
+
+    /**
+     * Makes connections with a function. It gets the seconds that connecting may take, and whether
+     * the connection must be a new one, not of pconnect: that is how the cache finds out whether
+     * workers have left a server.
+     *
+     * @param \Closure(float, bool): (\Redis|\RedisCluster) $open returns a connection that nothing
+     *                                                            else uses, without OPT_PREFIX,
+     *                                                            OPT_SERIALIZER and OPT_COMPRESSION
+     * @param string|null                                   $name identifies the servers, if PHP
+     *                                                            applications with several share an
+     *                                                            APCu. Default: the line of the function
+     * @param bool                                          $isCluster whether it returns a \RedisCluster
+     */
+    public function __construct(
+        private readonly \Closure $open,
+        ?string $name = null,
+        public readonly bool $isCluster = false,
+    ) {
+        $function = new \ReflectionFunction($open);
+        $this->name = $name ?? \substr(\sha1($function->getFileName() . ':' . $function->getStartLine()), 0, 16);
+    }
+
+    /**
+     * Connects to one server.
+     *
+     * @param string               $url          redis://user:password@host:6379/0, rediss:// for TLS, or
+     *                                           unix:///path
+     * @param bool                 $isPersistent keeps connections for later requests of a process of PHP-FPM
+     * @param array<string, mixed> $tls          the options of PHP's context `ssl`, such as `cafile`
+     *
+     * @throws \ValueError for another URL
+     */
+    public static function url(
+        #[\SensitiveParameter] string $url,
+        bool $isPersistent = false,
+        array $tls = [],
+    ): self {
+        $parts = self::parse($url);
+        $open = static fn (float $seconds, bool $isFresh): \Redis
+            => self::connect($parts, $seconds, $isPersistent && !$isFresh, $tls);
+        return new self($open, \substr(\sha1($url), 0, 16));
+    }
+
+    /**
+     * Connects to the master that Sentinels name, which are asked in this order for each connection.
+     *
+     * @param list<string>         $sentinels URLs: redis://host:26379
+     * @param string               $service   the name of the master
+     * @param string               $url       has the user, password and database of the master, and rediss: for
+     *                                        TLS. Its host does not count
+     * @param array<string, mixed> $tls       as for `url`, also for Sentinels with rediss:
+     *
+     * @throws \ValueError for another URL
+     */
+    public static function sentinel(
+        #[\SensitiveParameter] array $sentinels,
+        string $service,
+        #[\SensitiveParameter] string $url = 'redis://master',
+        array $tls = [],
+    ): self {
+        $parts = self::parse($url);
+        $all = \array_map(self::parse(...), $sentinels);
+        $open = static function (float $seconds) use ($parts, $all, $service, $tls): \Redis {
+            $error = null;
+            foreach ($all as $sentinel) {
+                try {
+                    $master = self::connect(['port' => $sentinel['port'] ?? 26379] + $sentinel, $seconds, false, $tls)
+                        ->rawCommand('SENTINEL', 'get-master-addr-by-name', $service);
+                } catch (\RedisException $error) {
+                    continue;
+                }
+                if (isset($master[1])) {
+                    $there = ['host' => $master[0], 'port' => (int) $master[1]] + $parts;
+                    return self::connect($there, $seconds, false, $tls);
+                }
+            }
+            throw new \RedisException("no Sentinel names the master of $service", 0, $error);
+        };
+        return new self($open, \substr(\sha1($service . $url), 0, 16));
+    }
+
+    /**
+     * Connects to the masters of a Redis Cluster. The commands of a step are sent one by one, since
+     * \RedisCluster has no pipelines: a hit costs a round trip, and one more for each tag.
+     *
+     * @param list<string>         $seeds host:port of some nodes
+     * @param string|list<string>  $auth  a password, or a user and a password. '': none
+     * @param array<string, mixed> $tls   as for `url`. Empty: without TLS
+     */
+    public static function cluster(
+        array $seeds,
+        #[\SensitiveParameter] string|array $auth = '',
+        array $tls = [],
+    ): self {
+        $open = static fn (float $seconds): \RedisCluster
+            => new \RedisCluster(null, $seeds, $seconds, $seconds, false, $auth === '' ? null : $auth, $tls ?: null);
+        return new self($open, \substr(\sha1(\implode(',', $seeds)), 0, 16), true);
+    }
+
+    /**
+     * Returns a new connection.
+     *
+     * @internal
+     *
+     * @throws Fault           if there is none
+     * @throws \LogicException if the function returns one that cannot be used
+     */
+    public function open(float $seconds, bool $isFresh): \Redis|\RedisCluster
+    {
+        try {
+            $link = @($this->open)($seconds, $isFresh);
+        } catch (\Exception $e) {
+            throw new Fault('Redis cannot be reached: ' . $e->getMessage(), false, $e);
+        }
+        $class = $this->isCluster ? \RedisCluster::class : \Redis::class;
+        if (!$link instanceof $class) {
+            throw new \LogicException("Connections: the function must return a connected \\$class");
+        }
+        if ($this->latest?->get() === $link) {
+            throw new \LogicException('Connections: the function must return a new connection each time');
+        }
+        foreach (['OPT_PREFIX', 'OPT_SERIALIZER', 'OPT_COMPRESSION'] as $option) {
+            if ($link->getOption(\constant("Redis::$option"))) {
+                throw new \LogicException("Connections: the connection has $option; return a new connection without "
+                    . 'it, since keys and values are those of the map, and of other languages');
+            }
+        }
+        $link->setOption(\Redis::OPT_READ_TIMEOUT, (string) $seconds);
+        $link->setOption(\Redis::OPT_REPLY_LITERAL, 0);
+        if ($link instanceof \Redis) {
+            $link->setOption(\Redis::OPT_MAX_RETRIES, 0); // the next connection may lead to another server
+        }
+        $this->latest = \WeakReference::create($link);
+        return $link;
+    }
+
+    /** @return array<string, mixed> */
+    private static function parse(#[\SensitiveParameter] string $url): array
+    {
+        $parts = \parse_url(\preg_replace('~^unix:/+~', 'unix://unix/', $url));
+        $isKnown = \is_array($parts) && \in_array($parts['scheme'] ?? '', ['redis', 'rediss', 'unix'], true);
+        if (!$isKnown || !isset($parts['host'])) {
+            throw new \ValueError('the URL of Redis must begin with redis://, rediss:// or unix://, and have a host');
+        }
+        return $parts;
+    }
+
+    /**
+     * @param array<string, mixed> $parts
+     * @param array<string, mixed> $tls
+     */
+    private static function connect(
+        #[\SensitiveParameter] array $parts,
+        float $seconds,
+        bool $isPersistent,
+        array $tls,
+    ): \Redis {
+        $redis = new \Redis();
+        $tls = $parts['scheme'] === 'rediss' ? ['stream' => $tls] : [];
+        $user = isset($parts['user']) && $parts['user'] !== '' ? [\rawurldecode($parts['user'])] : [];
+        $auth = isset($parts['pass']) ? ['auth' => [...$user, \rawurldecode($parts['pass'])]] : [];
+        $host = ($parts['scheme'] === 'rediss' ? 'tls://' : '') . \trim($parts['host'], '[]');
+        $where = $parts['scheme'] === 'unix' ? [$parts['path'] ?? '', 0] : [$host, $parts['port'] ?? 6379];
+        // A persistent connection has a user and a database: it must not serve another URL.
+        $id = $isPersistent ? \sha1(\serialize([$parts, $tls])) : null;
+        \error_clear_last();
+        $open = $isPersistent ? $redis->pconnect(...) : $redis->connect(...);
+        if (!@$open($where[0], $where[1], $seconds, $id, 0, $seconds, $tls + $auth)) {
+            throw new \RedisException(\trim(\error_get_last()['message'] ?? 'the password is wrong'));
+        }
+        $database = $parts['scheme'] === 'unix' ? 0 : (int) \trim($parts['path'] ?? '', '/');
+        if ($database > 0 && !$redis->select($database)) {
+            throw new \RedisException("there is no database $database");
+        }
+        return $redis;
+    }
+}

@@ -1,0 +1,33 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Unstale;
+
+/**
+ * Logs each message at most once per minute, with APCu in all processes of a machine together.
+ *
+ * @internal
+ */
+final class Log
+{
+    private const PAUSE = 60_000;
+
+    public function __construct(private readonly ?object $logger, private readonly Shared $shared)
+    {
+    }
+
+    public function warning(string $message, \Throwable|string|null $why = null): void
+    {
+        if ($this->shared->get("log $message") !== null) {
+            return;
+        }
+        $this->shared->set("log $message", true, Shared::now() + self::PAUSE);
+        if ($this->logger !== null) {
+            $this->logger->warning($message, $why instanceof \Throwable ? ['exception' => $why] : ['reason' => $why]);
+            return;
+        }
+        $reason = $why instanceof \Throwable ? $why->getMessage() : $why;
+        \error_log("unstale: $message" . ($reason === null ? '' : ": $reason"));
+    }
+}

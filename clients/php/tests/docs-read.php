@@ -1,0 +1,48 @@
+<?php
+
+// The code of docs/php.md about reads, which DocsReadTest runs.
+
+declare(strict_types=1);
+
+use App\ShopCache;
+use Unstale\Cache;
+use Unstale\Connections;
+use Unstale\Load;
+use Unstale\Options;
+
+$cache = new Cache(Connections::url($redisUrl)); // redis:// or, with TLS, rediss://
+
+$connections = new Connections(function (float $seconds, bool $isFresh) use ($host, $port): \Redis {
+    $redis = new \Redis();
+    $redis->connect($host, $port, $seconds);
+    return $redis;
+});
+
+$page = $cache->fetch(ShopCache::productPage(42), function (Load $load) use ($pdo): ?array {
+    $row = $pdo->query('SELECT name, category_id, sale_ends_in FROM products WHERE id = 42')->fetch(PDO::FETCH_ASSOC);
+    if ($row === false) {
+        return null; // remembered for two minutes, or the TTL of the read if shorter
+    }
+    $load->tag("category:$row[category_id]");
+    $load->ttl(1000 * $row['sale_ends_in']); // in milliseconds: the value never exceeds it
+    return $row;
+});
+$results[] = $page;
+
+$pages = $cache->fetchMany(array_map(ShopCache::productPage(...), [42, 43]), function (array $missing) use ($pdo): array {
+    $rows = $pdo->query('SELECT id, name FROM products WHERE id IN (42, 43)')->fetchAll(PDO::FETCH_ASSOC);
+    return array_combine(array_map(fn (array $row): string => ShopCache::productPage($row['id'])->key, $rows), $rows);
+});
+$results[] = $pages;
+
+$loader = fn (): array => ['name' => 'loaded'];
+$cache = new Cache(Connections::url($redisUrl), new Options(primary: fn (): PDO => new PDO($dsn, $user, $password)));
+$page = $cache->fetch(ShopCache::productPage(42), $loader, $_COOKIE['write'] ?? null);
+$results[] = $page;
+
+$cache = new Cache(Connections::url($redisUrl), new Options(later: true));
+$page = $cache->fetch(ShopCache::productPage(42), $loader);
+$cache->finish();
+$results[] = $page;
+
+$cache = new Cache(Connections::url($redisUrl), new Options(memory: 500)); // milliseconds
