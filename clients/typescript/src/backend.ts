@@ -2,7 +2,7 @@ import { Alive, type Question } from "./alive.js";
 import { parseEntry, type Integers, type Parsed, type Versions } from "./entry.js";
 import { stampKey } from "./names.js";
 import type { Settings } from "./options.js";
-import { isReply, type Link } from "./redis.js";
+import { isReply, toError, type Link } from "./redis.js";
 import { whole, type Command } from "./scripts.js";
 
 /** Why Redis has not answered a command. */
@@ -27,7 +27,7 @@ export const mayRun = (reply: unknown) => reply instanceof Error && (reply insta
 
 /** Reports whether a reply did not come, or is of a server that serves no client now. */
 export const isFault = (reply: unknown): reply is Error =>
-  reply instanceof Error && (!isReply(reply) || /^(LOADING|READONLY|MASTERDOWN|CLUSTERDOWN|NOAUTH|WRONGPASS|NOREPLICAS) /.test(reply.message));
+  reply instanceof Error && (reply instanceof RedisError || !isReply(reply) || /^(LOADING|READONLY|MASTERDOWN|CLUSTERDOWN|NOAUTH|WRONGPASS|NOREPLICAS) /.test(reply.message));
 
 const isError = (reply: unknown) => reply instanceof Error;
 const isUnknownScript = (reply: unknown) => reply instanceof Error && reply.message.startsWith("NOSCRIPT");
@@ -60,23 +60,36 @@ export interface Waiter {
 
 type Done = (replies: unknown[]) => void;
 
-/** What is sent together: the reads and the commands of one tick, or its requests for leases. */
+/** Commands of one caller, which stay together. */
+interface Run {
+  readonly commands: readonly Command[];
+  readonly end: Done;
+}
+
+/** What is sent together: commands and reads, or requests for leases. */
 class Batch {
   readonly slots = new Map<string, Slot>();
   readonly tags = new Set<string>();
-  readonly commands: Command[] = [];
-  readonly ends: Done[] = [];
-  constructor(readonly leases: boolean) {}
+  readonly runs: Run[] = [];
+  weight = 0;
 }
 
-const mostKeys = 500; // of one MGET
+/** What Redis may refuse, each for itself. */
+export type Kind = "read" | "lease" | "tag version" | "value";
+
+// The maximum of a pipeline, unless it is for one caller: 500 commands, or 250 KiB of values, since a
+// command weighs 1, and 1 more for each `unit` bytes. While more than that is under way, the others wait.
+const mostWeight = 500;
+const unit = 512;
+const mostUnits = 64; // that an unknown value is expected to have
+const mostLarge = 16_384; // keys whose size is known
 const stall = 5; // ms by which a timer is late if this process did not run
 const searchLife = 1000; // ms
 const noVersions = new Map<string, string>();
 
 /**
- * Sends commands to Redis on its own connections: those of one tick in one pipeline, each within the
- * timeout, and none while Redis is known to be away.
+ * Sends commands to Redis on its own connections: those of one tick in one pipeline, or several for a
+ * burst, each within the timeout from its sending, and none while Redis is known to be away.
  */
 export class Backend {
   readonly alive: Alive;
@@ -86,28 +99,36 @@ export class Backend {
   readonly #cluster: boolean;
   #link: Promise<Link> | undefined;
   #ready: Link | undefined; // that of #link
-  readonly #batches: (Batch | undefined)[] = []; // of this tick: the one of reads, the one of leases
+  readonly #refused = new Map<Kind, Error>();
+  readonly #complain: (message: string, details: unknown) => void;
+  // what is to be sent in this tick, or when less is under way
+  readonly #reads: Waiter[] = [];
+  readonly #runs: Run[] = [];
+  readonly #leases: Run[] = [];
+  #scheduled = false;
+  #underway = 0; // the weight of what was sent and has no answer
+  readonly #large = new Map<string, number>(); // the units of values by key, from one on
+  #usual = 4; // units of others, and of what does not exist
   readonly #trips = new Set<{ readonly due: number; readonly late: (error: Error) => void; readonly sent: boolean }>(); // the oldest first
   #timer: NodeJS.Timeout | undefined;
   #failed = 0; // in a row
+  #since = 0; // the first of these
   #until = 0; // when to try again, after too many
   #error: Error | undefined; // the latest fault
   #search: { begun: number; moved: Promise<boolean> } | undefined;
   #closed = false;
 
-  constructor(settings: Settings) {
+  constructor(settings: Settings, complain: (message: string, details: unknown) => void) {
     this.#settings = settings;
+    this.#complain = complain;
     this.#cluster = settings.redis.cluster;
     this.alive = new Alive(settings.source, this.#cluster);
   }
 
   /** Reads a key and tag versions together with the other reads of this tick. */
   read(waiter: Waiter): void {
-    const { slots, tags } = this.#next(false);
-    let slot = slots.get(waiter.key);
-    if (slot === undefined) slots.set(waiter.key, (slot = new Slot()));
-    slot.waiters.push(waiter);
-    for (const tag of waiter.tags) tags.add(tag);
+    this.#reads.push(waiter);
+    this.#schedule();
   }
 
   /**
@@ -115,9 +136,8 @@ export class Backend {
    * Behind requests for `leases`, the same pipeline asks where workers write, and how long leases may be.
    */
   run(commands: readonly Command[], leases = false): Promise<unknown[]> {
-    const batch = this.#next(leases);
-    batch.commands.push(...commands);
-    return new Promise((end) => batch.ends.push((replies) => end(replies.splice(0, commands.length))));
+    this.#schedule();
+    return new Promise((end) => (leases ? this.#leases : this.#runs).push({ commands, end }));
   }
 
   /** Returns the versions of tags, or why they are unknown. */
@@ -126,9 +146,28 @@ export class Backend {
     return replies.find(isFault) ?? new Map(tags.map((tag, i) => [tag, versionOf(replies[i])]));
   }
 
-  /** Why nothing is sent, or undefined. */
+  /** Why nothing is sent, or what Redis refuses, or undefined. */
   get error(): Error | undefined {
-    return this.#away ? this.#error : undefined;
+    if (this.#away) return this.#error;
+    for (const [kind, error] of this.#refused) return new Error(`values are not cached: Redis refuses a ${kind}: ${error.message}`, { cause: error });
+    return undefined;
+  }
+
+  /** Notes the size of a value, and returns it in units. */
+  sized(key: string, bytes: number): number {
+    const units = Math.floor(bytes / unit);
+    if (units > 0) note(this.#large, key, units, mostLarge);
+    else if (this.#large.size > 0) this.#large.delete(key);
+    return units;
+  }
+
+  /** Notes whether Redis refuses what the replies are for. Those that did not come say nothing. */
+  note(kind: Kind, replies: readonly unknown[]): void {
+    const refusal = replies.find((reply): reply is Error => reply instanceof Error && !(reply instanceof RedisError) && isReply(reply));
+    if (refusal !== undefined) {
+      this.#refused.set(kind, refusal);
+      this.#complain(`values are not cached: Redis refuses a ${kind}`, refusal);
+    } else if (this.#refused.size && !replies.some(isError)) this.#refused.delete(kind);
   }
 
   close(): void {
@@ -140,42 +179,83 @@ export class Backend {
     return this.#failed >= this.#settings.failures;
   }
 
-  #next(leases: boolean): Batch {
-    const at = Number(leases);
-    const open = this.#batches[at];
-    if (open !== undefined && !this.#cluster) return open;
-    const batch = (this.#batches[at] = new Batch(leases));
+  get #waits(): boolean {
+    return this.#reads.length + this.#runs.length + this.#leases.length > 0;
+  }
+
+  #schedule(): void {
+    if (this.#scheduled) return;
+    this.#scheduled = true;
     // after all callers of this tick, also those that an answer has woken
     process.nextTick(() => {
-      if (this.#batches[at] === batch) this.#batches[at] = undefined;
-      this.#send(batch);
+      this.#scheduled = false;
+      this.#pump();
     });
+  }
+
+  /** Sends what waits, while not too much is under way: in turn requests for leases, and commands with reads. */
+  #pump(): void {
+    while (this.#waits) {
+      for (const leases of [true, false]) {
+        if (this.#underway > mostWeight) return;
+        const batch = this.#take(leases);
+        if (batch.runs.length + batch.slots.size > 0) this.#send(batch, leases);
+      }
+    }
+  }
+
+  /** Takes a batch of what waits, the commands first: they end loads, and free leases. */
+  #take(leases: boolean): Batch {
+    const batch = new Batch();
+    const most = this.#cluster ? 1 : mostWeight;
+    const usual = Math.floor(this.#usual);
+    const fits = (weight: number) => {
+      const fit = batch.weight === 0 || batch.weight + weight <= most;
+      if (fit) batch.weight += weight;
+      return fit;
+    };
+    const runs = leases ? this.#leases : this.#runs;
+    const count = runs.findIndex(({ commands }) => !fits(commands.reduce((sum, command) => sum + weigh(command), leases ? usual : 0)));
+    batch.runs.push(...runs.splice(0, count < 0 ? runs.length : count));
+    if (leases || count >= 0) return batch;
+    const { slots, tags } = batch;
+    const end = this.#reads.findIndex((waiter) => {
+      let slot = slots.get(waiter.key);
+      let weight = slot === undefined ? 1 + (this.#large.get(waiter.key) ?? usual) : 0;
+      for (const tag of waiter.tags) if (!tags.has(tag)) weight++;
+      if (!fits(weight)) return true;
+      if (slot === undefined) slots.set(waiter.key, (slot = new Slot()));
+      slot.waiters.push(waiter);
+      for (const tag of waiter.tags) tags.add(tag);
+      return false;
+    });
+    this.#reads.splice(0, end < 0 ? this.#reads.length : end);
     return batch;
   }
 
-  #send(batch: Batch): void {
+  #send(batch: Batch, leases: boolean): void {
     const names = [...batch.slots.keys()];
     for (const tag of batch.tags) names.push(stampKey(tag));
-    const reads: Command[] = [];
-    const step = this.#cluster ? 1 : mostKeys;
-    for (let i = 0; i < names.length; i += step) reads.push(names.length === 1 || step === 1 ? ["get", names[i]!] : ["mget", ...names.slice(i, i + step)]);
-    this.#exchange(batch.commands.length ? [...reads, ...batch.commands] : reads, names[0], batch.leases, (replies) => {
-      const values: unknown[] = [];
-      let refused = false; // perhaps for one of several keys, which the user may not read
-      for (let i = 0; i < reads.length; i++) {
-        const reply = replies[i];
-        if (Array.isArray(reply)) values.push(...(reply as unknown[]));
-        else for (let n = reads[i]!.length; n > 1; n--) values.push(reply);
-        refused ||= reply instanceof Error && reply.message.startsWith("NOPERM") && reads[i]!.length > 2;
-      }
-      const others = batch.ends.length ? replies.slice(reads.length) : replies;
-      if (!refused) return this.#answer(batch, values, others);
-      const each = names.map((name) => ["get", name]);
-      this.#exchange(each, undefined, false, (again) => this.#answer(batch, again, others));
+    const each: Command[] = [];
+    if (this.#cluster || names.length === 1) for (const name of names) each.push(["get", name]);
+    const reads: Command[] = names.length > each.length ? [["mget", ...names]] : each;
+    const end = (values: unknown[], others: unknown[]) => {
+      this.#underway -= batch.weight;
+      this.#answer(batch, values, others);
+      if (this.#waits) this.#schedule();
+    };
+    this.#underway += batch.weight;
+    this.#exchange(batch.runs.length ? [...reads, ...batch.runs.flatMap(({ commands }) => commands)] : reads, names[0], leases, (replies) => {
+      if (reads === each) return end(replies, replies.splice(reads.length));
+      const [values] = replies.splice(0, 1);
+      // perhaps for one of several keys, which the user may not read
+      const refused = values instanceof Error && values.message.startsWith("NOPERM");
+      if (refused) return this.#exchange(names.map((name) => ["get", name]), undefined, false, (again) => end(again, replies));
+      end(Array.isArray(values) ? (values as unknown[]) : names.map(() => values), replies);
     });
   }
 
-  #answer({ slots, tags, ends }: Batch, values: unknown[], replies: unknown[]): void {
+  #answer({ slots, tags, runs }: Batch, values: unknown[], replies: unknown[]): void {
     let i = 0;
     for (const slot of slots.values()) slot.reply = values[i++] as Slot["reply"];
     let fault: Error | undefined;
@@ -185,10 +265,30 @@ export class Backend {
       if (isFault(value)) fault = value;
       versions.set(tag, versionOf(value));
     }
+    if (i > 0) this.note("read", values);
+    this.#learn(slots);
     for (const slot of slots.values()) {
       for (const waiter of slot.waiters) waiter.answered(fault && waiter.tags.length ? new Slot(fault) : slot, versions);
     }
-    for (const end of ends) end(replies);
+    for (const { commands, end } of runs) end(replies.splice(0, commands.length));
+  }
+
+  /** Notes the sizes of values, for later batches. If they came too late, a batch was too large. */
+  #learn(slots: ReadonlyMap<string, Slot>): void {
+    let sum = 0;
+    let count = 0;
+    let late = false;
+    for (const [key, { reply }] of slots) {
+      late ||= reply instanceof RedisError && reply.sent;
+      if (reply instanceof Error) continue;
+      const known = this.#large.size > 0 && this.#large.has(key);
+      const units = this.sized(key, reply === null ? 0 : reply.length);
+      if (known) continue;
+      sum += Math.min(units, mostUnits);
+      count++;
+    }
+    if (late) this.#usual = Math.min(2 * this.#usual + 1, mostUnits);
+    else if (count > 0) this.#usual += (sum / count - this.#usual) / 4;
   }
 
   /** Sends commands. If no answer may be used, all have the same error. `key` is one that they read, if any. */
@@ -197,7 +297,8 @@ export class Backend {
     if (this.#closed || (away && performance.now() < this.#until)) return done(commands.map(() => new RedisError("Redis is away", false, this.#error)));
     if (away) this.#until = performance.now() + this.#settings.pause; // this one tries
     const ended = this.#settings.hooks?.redis?.(commands.length);
-    const end: Done = (replies) => this.#end(replies, ended, done);
+    const begun = performance.now();
+    const end: Done = (replies) => this.#end(replies, begun, ended, done);
     if (this.#ready) return this.#sendTo(this.#ready, commands, key, leases, end);
     this.#connected().then(
       (link) => this.#sendTo(link, commands, key, leases, end),
@@ -218,10 +319,10 @@ export class Backend {
     });
   }
 
-  #end(replies: unknown[], ended: ((error?: Error) => void) | void, done: Done): void {
+  #end(replies: unknown[], begun: number, ended: ((error?: Error) => void) | void, done: Done): void {
     const fault = replies.some(isError) ? replies.find(isFault) : undefined;
     if (fault === undefined) this.#worked();
-    else if (!(fault instanceof LeftError)) this.#failure(fault);
+    else if (!(fault instanceof LeftError)) this.#failure(fault, begun);
     ended?.(fault);
     done(replies);
   }
@@ -279,9 +380,10 @@ export class Backend {
   }
 
   #open(): Promise<Link> {
-    const opening = this.#settings.redis.open(10 * this.#settings.timeout, () => {
+    const ended = () => {
       if (this.#link === opening) this.#link = this.#ready = undefined;
-    });
+    };
+    const opening = (async () => this.#settings.redis.open(10 * this.#settings.timeout, ended))(); // also what it throws is a rejection
     return opening;
   }
 
@@ -308,13 +410,22 @@ export class Backend {
     this.#failed = 0;
   }
 
-  #failure(error: Error): void {
+  #failure(error: Error, begun: number): void {
     this.#error = error;
-    if (++this.#failed === this.#settings.failures) {
+    if (this.#failed++ === 0) this.#since = performance.now();
+    else if (begun >= this.#since) this.#dropWaiting(error); // the second try
+    if (this.#failed === this.#settings.failures) {
       this.#until = performance.now() + this.#settings.pause;
       this.#settings.logger.warn("Redis is away: every call loads", error);
     }
     if (this.#away || error.message.startsWith("READONLY")) this.#drop(); // a new connection may lead elsewhere
+  }
+
+  /** Answers what waits, which would wait too long. */
+  #dropWaiting(cause: Error): void {
+    const error = new RedisError(`not sent, since Redis has failed: ${cause.message}`, false, cause);
+    for (const waiter of this.#reads.splice(0)) waiter.answered(new Slot(error), noVersions);
+    for (const { commands, end } of [...this.#runs.splice(0), ...this.#leases.splice(0)]) end(commands.map(() => error));
   }
 
   #sent(link: Link, commands: readonly Command[]): Promise<unknown[]> {
@@ -323,7 +434,11 @@ export class Backend {
 
   #trip(link: Link, commands: readonly Command[], done: Done): void {
     const end = this.#limit((error) => done(commands.map(() => error)), true, done);
-    link.send(commands, end);
+    try {
+      link.send(commands, end);
+    } catch (error) {
+      end(commands.map(() => toError(error)));
+    }
   }
 
   /** Waits for a connection no longer than for an answer. */
@@ -363,6 +478,15 @@ export class Backend {
       trip.late(new RedisError(`Redis has not answered in ${this.#settings.timeout} ms`, trip.sent));
     }
   }
+}
+
+/** Returns the weight of a command that is not a read. */
+const weigh = (command: Command) => 1 + Math.floor(command.reduce((sum, part) => sum + part.length, 0) / unit);
+
+/** Adds to a map that forgets all when it is full. */
+export function note<V>(map: Map<string, V>, key: string, value: V, most: number): void {
+  if (map.size >= most) map.clear();
+  map.set(key, value);
 }
 
 const close = (opening: Promise<Link>) =>

@@ -1,4 +1,4 @@
-import { Backend, Slot, isFault, type Waiter } from "./backend.js";
+import { Backend, Slot, isFault, note, type Waiter } from "./backend.js";
 import { State, formatEntry, formatValue, hashOf, judge, parseValue, type Entry, type Versions } from "./entry.js";
 import { Leases, type Claim } from "./lease.js";
 import { leaseKey, stampable } from "./names.js";
@@ -13,12 +13,13 @@ const complaintPause = 60_000;
 const mostRounds = 4; // of waiting for others' loads
 const mostNoted = 65_536; // keys, tags or tokens
 
-/** What Redis has under a key. If it is away, no lease is asked for. */
+/** What Redis has under a key. After an error, and if Redis is away, no lease is asked for. */
 interface Reading {
   readonly state: State;
   readonly entry?: Entry | undefined;
   readonly bytes?: Buffer;
   readonly away?: boolean;
+  readonly failed?: boolean;
 }
 
 /** The end of a flight. */
@@ -92,10 +93,10 @@ export class Cache {
   #loads = 0; // begun: orders loads and callers
   #closed: ClosedError | undefined;
 
-  /** Sends nothing: an unavailable Redis shows at the first call. Throws a RangeError for an invalid option. */
+  /** Sends nothing: an unavailable Redis shows at the first call. Throws a TypeError or a RangeError for an invalid option. */
   constructor(options: CacheOptions) {
     this.#settings = withDefaults(options);
-    this.#backend = new Backend(this.#settings);
+    this.#backend = new Backend(this.#settings, (message, details) => this.#complain(message, details));
     this.#leases = new Leases(this.#backend, this.#settings, this.#life.signal);
   }
 
@@ -119,12 +120,14 @@ export class Cache {
   /**
    * Is like `fetch` for several reads, with one round trip for all, and one call of the loader for those
    * that are missing together. Both maps are by the key of the read, and lack what does not exist. It
-   * shares no loads with other calls. If a load fails, it throws.
+   * shares no loads with other calls. If a load fails, it throws. A read that the map refuses has a
+   * call of its own. All of these have the key "", so of several, the result has none: use `fetch`.
    */
   async fetchMany<T>(reads: readonly Read<T>[], loader: ManyLoader<T>, options?: FetchOptions): Promise<Map<string, T>> {
     let group: { missing: Read<T>[]; fills: Fill[]; values: Promise<ReadonlyMap<string, T>> } | undefined;
     /** Loads a key together with the others of this tick. The settings of one load are for all of its keys. */
     const load = async (read: Read<T>, fill: Fill): Promise<T | undefined> => {
+      if (read.error !== undefined) return (await loader([read], fill)).get(read.key);
       const { missing, fills, values } = (group ??= {
         missing: [],
         fills: [],
@@ -139,12 +142,14 @@ export class Cache {
       fills.push(fill);
       return (await values).get(read.key);
     };
-    const distinct = [...new Map(reads.map((read) => [read.key, read])).values()];
+    if (!Array.isArray(reads)) throw new TypeError("fetchMany: the first argument must be a list of reads");
+    const distinct = [...new Map(reads.map((read: Read<T> | undefined) => [read?.error === undefined ? read?.key : read, read as Read<T>])).values()];
     const values = distinct.map((read) => {
       return new Promise<unknown>((resolve, reject) => this.#begin(read, (fill) => load(read, fill as Fill), options, resolve, reject, true));
     });
     const found = (await Promise.all(values)).map((value, i): [string, T] => [distinct[i]!.key, value as T]);
-    return new Map(found.filter(([, value]) => value !== undefined));
+    const byKey = Map.groupBy(distinct, ({ key }) => key);
+    return new Map(found.filter(([key, value]) => value !== undefined && byKey.get(key)!.length === 1));
   }
 
   /** Returns what was counted so far. */
@@ -155,9 +160,9 @@ export class Cache {
 
   /** Returns why values are not cached as configured, or undefined. It sends nothing. */
   healthy(): Error | undefined {
-    const [{ lease }, { ttl, refusal }] = [this.#settings, this.#leases];
+    const [{ lease }, { ttl }] = [this.#settings, this.#leases];
     const short = ttl < lease ? new Error(`lease is ${lease} ms, and the map's is ${ttl} ms, which counts: lower it, or raise lease in the map`) : undefined;
-    return this.#closed ?? this.#backend.error ?? refusal ?? short;
+    return this.#closed ?? this.#backend.error ?? short;
   }
 
   /** Ends loads and connections. Calls under way and later ones get a ClosedError. */
@@ -170,6 +175,8 @@ export class Cache {
   }
 
   #begin(read: Read, loader: Loader<unknown>, options: FetchOptions | undefined, resolve: Resolve, reject: Reject, alone: boolean): void {
+    if (typeof (read as Read | undefined)?.key !== "string" || !Array.isArray(read.tags)) return reject(new TypeError("fetch: the first argument is not a read; use a function of a generated module, or readOf"));
+    if (typeof loader !== "function") return reject(new TypeError(`fetch: the loader of ${title(read)} is not a function`));
     let ended = this.#settings.hooks?.fetch?.(read);
     const signal = options?.signal;
     if (ended || signal) {
@@ -224,8 +231,8 @@ export class Cache {
     const { primary } = this.#settings;
     if (primary === undefined) throw new Error("there is no CacheOptions.primary to ask");
     const asked = performance.now();
-    const verdict = await this.#limited(() => settled(primary, token));
-    if (verdict.settled || verdict.error !== undefined) note(this.#verdicts, text, { settled: verdict.settled, until: asked + verdict.left * 1000 });
+    const verdict = await this.#limited(() => "a question to CacheOptions.primary about a write token", () => settled(primary, token));
+    if (verdict.settled || verdict.error !== undefined) note(this.#verdicts, text, { settled: verdict.settled, until: asked + verdict.left * 1000 }, mostNoted);
     if (verdict.error !== undefined && verdict.left > 0) throw new Error(verdict.error);
     return verdict.settled || verdict.left === 0;
   }
@@ -257,12 +264,13 @@ export class Cache {
   /** Returns the state of what was read. It asks for the versions of tags that only the entry has. */
   async #reading(tags: readonly string[], slot: Slot, versions: Versions): Promise<Reading> {
     const bytes = slot.reply;
-    if (bytes === null || bytes instanceof Error) return { state: bytes === null || isFault(bytes) ? State.absent : State.foreign, away: isFault(bytes) };
+    if (bytes === null) return { state: State.absent };
+    if (bytes instanceof Error) return { state: isFault(bytes) ? State.absent : State.foreign, away: isFault(bytes), failed: true };
     const entry = slot.entry(this.#settings.integers);
     const state = judge(entry, tags, versions, this.#backend.alive.now());
     if (!Array.isArray(state)) return { state, bytes, entry: entry === "foreign" ? undefined : entry };
     const more = await this.#backend.versions(state);
-    return more instanceof Error ? { state: State.absent, away: true } : this.#reading(tags, slot, new Map([...versions, ...more]));
+    return more instanceof Error ? { state: State.absent, away: true, failed: true } : this.#reading(tags, slot, new Map([...versions, ...more]));
   }
 
   /** Reads the key of a query again. */
@@ -315,17 +323,22 @@ export class Cache {
     if (this.#flights.get(key) === flight) this.#flights.delete(key);
   }
 
+  /** Lets the end of the cache wait for something. */
+  #track(running: Promise<void>): void {
+    this.#running.add(running);
+    void running.finally(() => this.#running.delete(running));
+  }
+
   /** Runs a flight. If it is `unasked`, all callers have an answer, so it is of use only if it can store. */
   #launch(query: Query, flight: Flight, found: Reading, unasked: boolean): void {
     const running = this.#fly(query, flight, found, unasked)
       .catch((error: unknown): Outcome => ({ failed: true, error, started: 0 }))
       .then((outcome) => {
         this.#seal(query.key, flight);
-        if (outcome.failed) note(this.#pauses, query.key, performance.now() + loadPause * (0.75 + Math.random() / 2));
+        if (outcome.failed) note(this.#pauses, query.key, performance.now() + loadPause * (0.75 + Math.random() / 2), mostNoted);
         flight.end(outcome);
-        this.#running.delete(running);
       });
-    this.#running.add(running);
+    this.#track(running);
   }
 
   async #fly(query: Query, flight: Flight, found: Reading, unasked: boolean): Promise<Outcome> {
@@ -339,7 +352,7 @@ export class Cache {
       hash: found.bytes ? hashOf(found.bytes) : "",
       versions: new Map(),
     };
-    let away = found.away === true;
+    let { away = false, failed = false } = found; // failed: an error is why there is no lease
     if (!away && found.state !== State.foreign && leaseKey(key) !== undefined && stampable(read.tags)) {
       try {
         const other = await this.#leases.take(claim, async (bytes) => {
@@ -349,8 +362,9 @@ export class Cache {
           return undefined;
         });
         if (other?.state === State.fresh) return { value: other.entry!.value, started: 0 };
-      } catch {
-        away = true;
+        failed = other?.failed === true;
+      } catch (error) {
+        [away, failed] = [isFault(error), true];
       }
     }
     if (claim.lease === undefined && unasked) return { started: 0 };
@@ -368,15 +382,18 @@ export class Cache {
     }
     let { value } = loaded;
     let stored: Pick<Outcome, "accepted" | "tags"> | undefined;
+    let released: Promise<void> | undefined;
     try {
       const text = value === undefined ? "null" : formatValue(value, this.#settings.integers);
       if (value !== undefined) value = parseValue(text, this.#settings.integers); // as callers that find it in Redis get it
       if (claim.lease !== undefined) stored = await this.#store(read, flight, claim, loaded.fill, started, value === undefined, text, Math.round(performance.now() - begun));
     } catch (error) {
-      this.#stats.errors++;
-      if (error instanceof TypeError || error instanceof RangeError) this.#complain("a value cannot be stored", error);
+      failed = true;
+      if (error instanceof TypeError || error instanceof RangeError) this.#complain("a value cannot be stored", new TypeError(`the value of ${title(read)}: ${error.message}`, { cause: error }));
+      else if (isFault(error)) this.#track((released = this.#leases.release(claim, true))); // the caller has waited for Redis
     }
-    if (stored === undefined) await this.#leases.release(claim, true); // before callers get the value, who may read again
+    if (failed) this.#stats.errors++;
+    if (stored === undefined && released === undefined) await this.#leases.release(claim, true); // before callers get the value, who may read again
     return { value, started, ...stored };
   }
 
@@ -401,7 +418,7 @@ export class Cache {
     return { accepted: same, tags };
   }
 
-  /** Returns the versions of the tags to store, from before the load, or undefined without one of them. */
+  /** Returns the versions of the tags to store, from before the load, or undefined without one of them. Throws an error of Redis. */
   async #versions(own: readonly string[], claim: Claim, named: readonly string[], started: number, longest: number): Promise<Versions | undefined> {
     const late = [...new Set(named.filter((tag) => !claim.versions.has(tag)))];
     if (!stampable(late)) return undefined;
@@ -412,12 +429,14 @@ export class Cache {
       const seen = this.#seen.get(tag);
       if (seen?.version === version) known &&= seen.at < started;
       else {
-        note(this.#seen, tag, { version, at: this.#loads });
+        note(this.#seen, tag, { version, at: this.#loads }, mostNoted);
         known = false;
       }
     }
     const versions = new Map([...own, ...named].map((tag) => [tag, claim.versions.get(tag) ?? more.get(tag)!]));
-    return known && ![...versions.values()].includes("") ? versions : undefined;
+    const complete = ![...versions.values()].includes("");
+    if (!complete && claim.error) throw claim.error;
+    return known && complete ? versions : undefined;
   }
 
   /** Calls a loader within its time. */
@@ -425,7 +444,7 @@ export class Cache {
     this.#stats.loads++;
     const ended = this.#settings.hooks?.load?.(read);
     try {
-      const loaded = await this.#limited(async (signal) => {
+      const loaded = await this.#limited(() => `the loader of ${title(read)}`, async (signal) => {
         const fill = new Fill(signal);
         return { value: await loader(fill), fill };
       });
@@ -438,7 +457,8 @@ export class Cache {
     }
   }
 
-  #limited<T>(work: (signal: AbortSignal) => Promise<T>): Promise<T> {
+  /** Runs something within the time of a load. `what` names it. */
+  #limited<T>(what: () => string, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
     const { loadTimeout } = this.#settings;
     const ending = new AbortController(); // not of AbortSignal.any, which keeps each signal as long as that of the cache
     return new Promise((resolve, reject) => {
@@ -452,7 +472,7 @@ export class Cache {
         ending.abort(error);
         reject(error);
       };
-      const timer = setTimeout(() => stop(new LoadTimeoutError(`it took more than ${loadTimeout} ms`)), loadTimeout);
+      const timer = setTimeout(() => stop(new LoadTimeoutError(`${what()} took more than ${loadTimeout} ms; raise loadTimeout, or if a loader fetches its own key, which waits for itself, remove that`)), loadTimeout);
       this.#stops.add(stop);
       void work(ending.signal).then(resolve, reject).finally(ended);
     });
@@ -470,8 +490,4 @@ export class Cache {
 const accepts = ({ tags: wanted, arrival }: Query, { accepted, tags, started, failed }: Outcome) =>
   (accepted && wanted.every((tag) => tags!.has(tag))) || started > arrival || (started === 0 && failed);
 
-/** Adds to a map that forgets all when it is full. */
-function note<V>(map: Map<string, V>, key: string, value: V): void {
-  if (map.size >= mostNoted) map.clear();
-  map.set(key, value);
-}
+const title = ({ name, key }: Read) => `the read ${name} of the key ${JSON.stringify(key)}`;

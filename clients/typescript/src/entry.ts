@@ -77,7 +77,7 @@ function unquoted(text: unknown): Buffer {
 export function parseValue(text: string, integers: Integers): unknown {
   if (!hasLongInteger(text)) return JSON.parse(text);
   const value = parseExact(text, integers);
-  if (integers === "number" && hasBigInt(value)) throw new RangeError("an integer is beyond 2^53");
+  if (integers === "number" && hasBigInt(value)) throw new RangeError('it has an integer beyond 2^53, which a number would round; set the option integers of the Cache to "bigint"');
   return value;
 }
 
@@ -117,9 +117,14 @@ const asInteger = (_: string, v: unknown) => (typeof v === "bigint" ? (JSON as u
 
 /** Returns the JSON of a value. It throws for a value that has none, and for a bigint unless `integers` is "bigint". */
 export function formatValue(value: unknown, integers: Integers): string {
-  const text = JSON.stringify(value, integers === "bigint" ? asInteger : undefined) as string | undefined;
-  if (text === undefined) throw new TypeError(`a ${typeof value} has no JSON`);
-  return text;
+  try {
+    const text = JSON.stringify(value, integers === "bigint" ? asInteger : undefined) as string | undefined;
+    if (text !== undefined) return text;
+  } catch (error) {
+    if (error instanceof TypeError && error.message.includes("BigInt")) throw new TypeError('it has a bigint; set the option integers of the Cache to "bigint"', { cause: error });
+    throw error;
+  }
+  throw new TypeError(`a ${typeof value} has no JSON`);
 }
 
 /** Returns the text of an entry of format 1: fields that are 0 are left out, and `v` comes last. */

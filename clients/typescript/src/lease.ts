@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
-import { RedisError, isFault, mayRun, versionOf, type Backend } from "./backend.js";
+import { isFault, mayRun, versionOf, type Backend } from "./backend.js";
 import { holdKey, leaseKey, stampKey } from "./names.js";
 import type { Settings } from "./options.js";
 import * as scripts from "./scripts.js";
@@ -27,6 +27,8 @@ export interface Claim {
   hash: string;
   /** The value of the lease. */
   lease?: string;
+  /** Why Redis has refused a version. */
+  error?: Error;
   /** From before the load; "" for a tag that may not be stored. */
   versions: ReadonlyMap<string, string>;
 }
@@ -35,8 +37,6 @@ export interface Claim {
 export class Leases {
   /** Leases that were shorter than configured. */
   shortened = 0;
-  /** Why Redis stores nothing, undefined after it has stored a value. */
-  refusal: Error | undefined;
   readonly #backend: Backend;
   readonly #settings: Settings;
   readonly #life: AbortSignal;
@@ -58,7 +58,7 @@ export class Leases {
   /**
    * Asks for the lease of a key until it is granted, which sets `claim.lease`, or nothing may be stored.
    * `usable` gets a value that another reader has stored meanwhile: it sets `claim.hash` and returns
-   * undefined to ask again. What else it returns is the result. Throws a RedisError.
+   * undefined to ask again. What else it returns is the result. Throws an error of Redis.
    */
   async take<T>(claim: Claim, usable: (bytes: Buffer) => Promise<T | undefined>): Promise<T | undefined> {
     const end = performance.now() + this.ttl;
@@ -90,8 +90,11 @@ export class Leases {
       if (!(answer instanceof Error) || mayRun(answer)) this.#lose(name, load.token);
       throw lost;
     }
-    if (answer instanceof RedisError) throw answer; // not sent
-    if (answer instanceof Error) return this.#refused(answer);
+    this.#backend.note("lease", [answer]);
+    if (answer instanceof Error) throw answer;
+    if (versions.length) this.#backend.note("tag version", versions);
+    const refused = versions.find((version) => version instanceof Error);
+    if (refused) claim.error = refused;
     claim.versions = new Map(claim.tags.map((tag, i) => [tag, versionOf(versions[i])]));
     const [kind, rest] = answer as [Buffer, Buffer | number];
     if (ttl < this.#settings.lease) this.shortened++;
@@ -102,9 +105,12 @@ export class Leases {
     return this.#ask(claim, load);
   }
 
-  /** Asks for the versions of tags that only the loader has named. */
+  /** Asks for the versions of tags that only the loader has named. Throws an error of Redis. */
   async versions(tags: readonly string[], longest: number): Promise<Map<string, string>> {
     const replies = await this.#backend.run(stamps(tags, longest));
+    this.#backend.note("tag version", replies);
+    const error = replies.find((reply) => reply instanceof Error);
+    if (error) throw error;
     return new Map(tags.map((tag, i) => [tag, versionOf(replies[i])]));
   }
 
@@ -116,11 +122,9 @@ export class Leases {
     const names = [leaseKey(claim.key)!, holdKey(claim.key)!, claim.key];
     const reads = Array.from(tags.keys(), (tag) => ["get", stampKey(tag)]);
     const [stored, ...versions] = await this.#backend.run([scripts.fill(names, claim.lease!, entry, String(px)), ...reads]);
-    if (stored instanceof Error) {
-      this.#refused(stored);
-      throw stored;
-    }
-    if (stored === 1) this.refusal = undefined;
+    this.#backend.note("value", [stored]);
+    if (stored === 1) this.#backend.sized(claim.key, entry.length);
+    if (stored instanceof Error) throw stored;
     return { stored: stored === 1, same: [...tags.values()].every((version, i) => version === versionOf(versions[i])) };
   }
 
@@ -134,11 +138,6 @@ export class Leases {
     if (isFault(reply)) this.#lose(name, lease.slice(0, lease.lastIndexOf(":")));
   }
 
-  #refused(error: Error): [] {
-    if (/^(NOPERM|OOM|MISCONF)|unknown command|ACL failure|The user executing/.test(error.message)) this.refusal = new Error(`nothing is stored: ${error.message}`);
-    return [];
-  }
-
   #pause(ms: number, ref = true): Promise<unknown> {
     return sleep(ms, undefined, { ref, signal: this.#life }).catch(() => undefined);
   }
@@ -149,12 +148,17 @@ export class Leases {
     if (!this.#searching) void this.#search();
   }
 
+  /** Sends commands that need not stay together. */
+  async #each(commands: readonly scripts.Command[]): Promise<unknown[]> {
+    return (await Promise.all(commands.map((command) => this.#backend.run([command])))).flat(1);
+  }
+
   async #search(): Promise<void> {
     this.#searching = true;
     const { timeout } = this.#settings;
     for (let pause = 0; this.#lost.length > 0 && !this.#life.aborted; ) {
       const looked = this.#lost.splice(0);
-      const replies = await this.#backend.run(looked.map(({ name }) => ["get", name]));
+      const replies = await this.#each(looked.map(({ name }) => ["get", name]));
       const found: scripts.Command[] = [];
       for (const [i, lost] of looked.entries()) {
         const reply = replies[i];
@@ -164,7 +168,7 @@ export class Leases {
         // until Redis has answered twice, the last time without such a lease
         if (there || unknown || !lost.looked) this.#lost.push({ ...lost, looked: lost.looked || !unknown });
       }
-      if (found.length) await this.#backend.run(found); // what stays is found again
+      await this.#each(found); // what stays is found again
       const answered = !replies.every((reply) => reply instanceof Error);
       pause = answered ? timeout : Math.min(Math.max(2 * pause, timeout), Math.max(longestSearch, timeout));
       await this.#pause(pause, false);

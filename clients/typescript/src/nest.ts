@@ -44,6 +44,16 @@ Module({
 
 const injected: unique symbol = Symbol("UnstaleCache");
 
+/** A method with the arguments of a function R that returns a read, and with the type of the read. */
+type Loader<R> = R extends (...args: infer A) => Read<infer T> ? (...args: A) => Promise<T> : never;
+
+/** What the package reflect-metadata adds: decorators of NestJS store values of a method there. */
+const metadata = Reflect as {
+  getOwnMetadataKeys?(target: object): unknown[];
+  getOwnMetadata(key: unknown, target: object): unknown;
+  defineMetadata(key: unknown, value: unknown, target: object): void;
+};
+
 /**
  * Returns a decorator that makes a method the loader of a read: the method runs only if the cache does
  * not have its value. `read` gets the arguments of the method and returns a read of a generated module:
@@ -53,22 +63,29 @@ const injected: unique symbol = Symbol("UnstaleCache");
  * async page(id: number): Promise<Page> { ... }
  * ```
  *
- * The class must be a provider or a controller. The method must load from the primary, and what it
- * returns must be a value of JSON. It may run for callers in other requests, so it must not depend on
- * the request. For an `AbortSignal` or a write token, use `UnstaleCache.fetch`.
+ * The class must be a provider or a controller. Other decorators may be above or below. The method
+ * must load from the primary, and what it returns must be a value of JSON. It may run for callers in
+ * other requests, so it must not depend on the request. For an `AbortSignal` or a write token, use
+ * `UnstaleCache.fetch`.
  */
-export function Cached<A extends unknown[], T>(read: (...args: A) => Read<T>) {
-  return <F extends (...args: A) => Promise<T>>(target: object, _: string | symbol, descriptor: TypedPropertyDescriptor<F>): void => {
-    const load = descriptor.value;
-    if (load === undefined) throw new TypeError("@Cached is for methods");
+export function Cached<R extends (...args: never[]) => Read>(read: R) {
+  return <F extends Loader<R>>(target: object, name: string | symbol, descriptor: TypedPropertyDescriptor<F>): void => {
+    const load = descriptor.value as ((...args: never[]) => Promise<unknown>) | undefined;
+    const refuse = (why: string) => new TypeError(`@Cached: ${String(name)} ${why}`);
+    if (load === undefined) throw refuse("is not a method");
+    if (typeof target === "function") throw refuse("is static, and NestJS injects only into objects; make it a method of a provider");
     if (!(injected in target)) {
       Object.defineProperty(target, injected, { writable: true, value: undefined });
       Inject(UnstaleCache)(target, injected);
     }
-    descriptor.value = function (this: { [injected]?: UnstaleCache }, ...args: A): Promise<T> {
+    const cached = function (this: { [injected]?: UnstaleCache } | undefined, ...args: never[]): Promise<unknown> {
+      if (this === undefined) throw refuse("was called without its object; call it as a method, or bind it");
       const cache = this[injected];
-      if (cache === undefined) throw new Error("@Cached: NestJS did not make this object; it must be a provider or a controller");
+      if (cache === undefined) throw refuse("needs an object that NestJS made; its class must be a provider or a controller");
       return cache.fetch(read(...args), () => load.apply(this, args));
-    } as F;
+    };
+    // Decorators below this one have left their metadata, and perhaps properties, on the method.
+    descriptor.value = Object.defineProperties(cached, Object.getOwnPropertyDescriptors(load)) as F;
+    for (const key of metadata.getOwnMetadataKeys?.(load) ?? []) metadata.defineMetadata(key, metadata.getOwnMetadata(key, load), cached);
   };
 }

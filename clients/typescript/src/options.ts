@@ -27,17 +27,17 @@ export interface CacheOptions {
   readonly integers?: Integers | undefined;
   /** A pool on the primary, which is asked about write tokens. */
   readonly primary?: Queryable | undefined;
-  /** Receives outages and mistakes of the configuration. Default: `console`. */
+  /** Receives outages and mistakes of the configuration. What it throws is ignored. Default: `console`. */
   readonly logger?: { warn(message: string, ...details: unknown[]): void } | undefined;
   readonly hooks?: Hooks | undefined;
 }
 
-/** Functions that watch the cache. They must not throw. What they return is called at the end. */
+/** Functions that watch the cache. What they return is called at the end. What they throw is logged once. */
 export interface Hooks {
-  readonly fetch?: (read: Read) => ((error: unknown, source?: Source, stale?: boolean) => void) | void;
-  readonly load?: (read: Read) => ((error: unknown) => void) | void;
+  readonly fetch?: ((read: Read) => ((error: unknown, source?: Source, stale?: boolean) => void) | void) | undefined;
+  readonly load?: ((read: Read) => ((error: unknown) => void) | void) | undefined;
   /** A round trip to Redis. */
-  readonly redis?: (commands: number) => ((error?: Error) => void) | void;
+  readonly redis?: ((commands: number) => ((error?: Error) => void) | void) | undefined;
 }
 
 export interface FetchOptions {
@@ -93,7 +93,7 @@ export type ReadStatistics = Record<"hits" | "misses" | "stale", number>;
  *   are not known to be settled; `uncached`: they were not cached, since no invalidation would reach the value;
  * - loads of keys, and those that failed;
  * - values that Redis took (`sets`), that it refused since an invalidation came before them, and that could
- *   not be stored for another reason (`errors`);
+ *   not be stored since Redis failed or refused a command, or since they have no JSON (`errors`);
  * - unused answers of servers that workers have left (`strays`), and leases that were shorter than
  *   `CacheOptions.lease`, as the map says.
  */
@@ -112,8 +112,9 @@ export interface Settings extends CacheOptions {
   readonly logger: NonNullable<CacheOptions["logger"]>;
 }
 
-/** Throws a RangeError for an invalid option. */
+/** Throws a TypeError without a connector, and a RangeError for an invalid option. */
 export function withDefaults(options: CacheOptions): Settings {
+  if (typeof (options as CacheOptions | undefined)?.redis?.open !== "function") throw new TypeError("new Cache: the option redis is not a connector; set it to ioredis(client) or nodeRedis(client)");
   const { timeout = 100, lease = leaseTTL, loadTimeout = lease * 0.8, integers = "number", breaker = {}, logger = console } = options;
   const { failures = 5, pause = 1000 } = breaker;
   const limits = { timeout: [timeout, 10, 5000], lease: [lease, 10, 3_600_000], loadTimeout: [loadTimeout, 1, lease - 1], "breaker.failures": [failures, 1, 1000], "breaker.pause": [pause, 1, 60_000] };
@@ -121,7 +122,40 @@ export function withDefaults(options: CacheOptions): Settings {
     if (!(value >= least && value <= most)) throw new RangeError(`${name} is ${value}, wanted ${least} to ${most}`);
   }
   if (integers !== "number" && integers !== "bigint") throw new RangeError(`integers is ${String(integers)}, wanted number or bigint`);
-  return { ...options, timeout, failures, pause, lease: Math.floor(lease), loadTimeout, integers, logger };
+  const warn = guarded((...message: Parameters<typeof logger.warn>) => logger.warn(...message), () => undefined);
+  return { ...options, timeout, failures, pause, lease: Math.floor(lease), loadTimeout, integers, logger: { warn }, hooks: options.hooks && guardedHooks(options.hooks, warn) };
+}
+
+/** Returns a function that calls `call`, and reports what it throws. */
+function guarded<A extends unknown[], R>(call: (...args: A) => R, report: (error: unknown) => void): (...args: A) => R | undefined {
+  return (...args) => {
+    try {
+      const result = call(...args);
+      if (result instanceof Promise) result.catch(report);
+      return result;
+    } catch (error) {
+      report(error);
+      return undefined;
+    }
+  };
+}
+
+/** Returns hooks that do not throw. The first error is logged. */
+function guardedHooks(hooks: Hooks, warn: Settings["logger"]["warn"]): Hooks {
+  let first = true;
+  const report = (error: unknown) => {
+    if (first) warn("a hook of the cache throws, which is ignored", error);
+    first = false;
+  };
+  const watch = <A extends unknown[], E extends unknown[]>(hook: ((...args: A) => ((...end: E) => void) | void) | undefined) => {
+    if (hook === undefined) return undefined;
+    const begin = guarded<A, ReturnType<typeof hook>>(hook.bind(hooks), report);
+    return (...args: A) => {
+      const end = begin(...args);
+      return typeof end === "function" ? guarded(end, report) : undefined;
+    };
+  };
+  return { fetch: watch(hooks.fetch), load: watch(hooks.load), redis: watch(hooks.redis) };
 }
 
 /** The error of a load that took longer than `CacheOptions.loadTimeout`. */

@@ -1,15 +1,14 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { encodeAll, type Invalidation, type Row } from "./row.js";
-import { formatToken, makeToken, type Queryable, type Token } from "./token.js";
+import { firstRow, formatToken, makeToken, type Queryable, type Token } from "./token.js";
 
 export { FieldError } from "./params.js";
 export type { Invalidation, Scalar } from "./row.js";
 
 /**
  * A connection with an open transaction: one of mysql2/promise, or what has a `query` like it. A
- * pool is not one. Each value is text or null, so `execute` works as well as `query`. If the
- * session has the `sql_mode` NO_BACKSLASH_ESCAPES, pass `{ query: (sql, values) =>
- * connection.execute(sql, values) }`.
+ * pool is not one. Each value is null, hex digits or a time, so `execute` works as well as `query`,
+ * with any charset and sql_mode of the session.
  */
 export type Connection = Queryable & { readonly getConnection?: never };
 
@@ -27,7 +26,8 @@ const mostRows = 500;
 const mostBytes = 1 << 20;
 
 // Contract: appends; takes no lock that another insert waits for; not repeatable (each run adds
-// rows). The ID is CAST, since a prepared statement keeps the type of its first ID:
+// rows). Text is sent as the hex digits of its UTF-8: no charset or sql_mode of the session changes
+// these, and a prepared statement has no number whose type it could keep:
 // docs/adopting.md#ids-from-drivers
 const insertSQL = "INSERT INTO cache_outbox (entity, entity_id, params, trace) VALUES ";
 const insertDelayedSQL = "INSERT INTO cache_outbox_delayed (entity, entity_id, params, trace, due_at) VALUES ";
@@ -40,8 +40,9 @@ const tokenSQL = "SELECT s.id, UNIX_TIMESTAMP(), @@SESSION.auto_increment_increm
  * Inserts invalidations in the transaction of the caller, which it neither commits nor rolls back.
  * The worker processes them after the commit.
  *
- * It checks all of them first: if one is invalid, it throws a FieldError and inserts nothing. Other
- * errors are those of the connection: then roll back, since some rows may have been inserted.
+ * It checks all of them first: if one is invalid, it throws a FieldError and inserts nothing. After
+ * any other error, roll back, since rows may have been inserted. If mysql2 reports that no
+ * transaction is open, it throws too, although the rows are committed then: a test finds the bug.
  */
 export async function enqueue(connection: Connection, invalidations: Invalidation | readonly Invalidation[]): Promise<void> {
   const { now, later } = encode(connection, invalidations);
@@ -94,9 +95,11 @@ export class Writes {
   async #readSource(connection: Connection): Promise<void> {
     this.#begun = performance.now();
     const [source, made, step] = await connection.query(tokenSQL, []).then(firstRow, (cause: unknown) => {
-      throw new Error("read the outbox's id (unstale migrate up makes it; the account needs SELECT on cache_outbox_source)", { cause });
+      const fix = hasNumber(cause, (n) => n === 1146 || n === 1142 || n === 1143 || n === 1044) ? " (unstale migrate up makes it; the account needs SELECT on cache_outbox_source)" : "";
+      throw new Error(`read the outbox's id${fix}: ${cause instanceof Error ? cause.message : String(cause)}`, { cause });
     });
-    if (!source) throw new Error("cache_outbox_source has no row; run unstale migrate up");
+    if (source === undefined) throw new Error("cache_outbox_source has no row; run unstale migrate up");
+    if (!/^[0-9a-f]{32} [0-9]+ [1-9][0-9]*$/.test(`${source} ${made} ${step}`)) throw new Error(`read the outbox's id: the connection returned ${source}, ${made}, ${step}; use it without typeCast`);
     this.#token = makeToken(source, Number(made), []);
     this.#step = Number(step);
   }
@@ -144,7 +147,8 @@ const busy = new WeakSet<object>();
  * It calls `fn` again, at most five times in total, after a deadlock (1213), a lock wait timeout
  * (1205) or, from MariaDB 11.8, a changed record (1020), also as the `cause` of an error, and if
  * COMMIT fails because another node of a cluster changed a row first. So `fn` must have no effects
- * outside of the transaction. Any other error of COMMIT becomes a CommitError.
+ * outside of the transaction. Any other error of COMMIT becomes a CommitError. A connection that has
+ * a transaction is refused, but a pool must contain none.
  */
 export async function inTransaction<C extends Pooled, T>(on: Pool<C>, fn: (tx: Transaction<C>) => Promise<T>): Promise<Committed<T>>;
 export async function inTransaction<C extends Connection, T>(on: C, fn: (tx: Transaction<C>) => Promise<T>): Promise<Committed<T>>;
@@ -153,7 +157,7 @@ export async function inTransaction<T>(on: Connection | Pool<Pooled>, fn: (tx: T
     const pooled = isPool(on) ? await on.getConnection() : undefined;
     let broken = false;
     try {
-      return await attempt(pooled ?? (on as Pooled), fn, () => (broken = true));
+      return await attempt(pooled ?? (on as Pooled), fn, pooled === undefined, () => (broken = true));
     } catch (error) {
       if (tries === mostTries || !isContention(error)) throw error;
     } finally {
@@ -164,15 +168,25 @@ export async function inTransaction<T>(on: Connection | Pool<Pooled>, fn: (tx: T
   }
 }
 
+/** Throws if a transaction is open: SET TRANSACTION fails then, and has no effect on others. */
+async function refuseOpen(connection: Connection): Promise<void> {
+  await connection.query("SET TRANSACTION READ WRITE").catch((cause: unknown) => {
+    if (!hasNumber(cause, (n) => n === 1568)) throw cause;
+    throw new Error("begin transaction: the connection has an open transaction, which this would commit; end it first, or call enqueue in it", { cause });
+  });
+}
+
 /** Makes one attempt. It calls `broken` if the connection may have a transaction still. */
-async function attempt<C extends Connection, T>(connection: C, fn: (tx: Transaction<C>) => Promise<T>, broken: () => void): Promise<Committed<T>> {
+async function attempt<C extends Connection, T>(connection: C, fn: (tx: Transaction<C>) => Promise<T>, ask: boolean, broken: () => void): Promise<Committed<T>> {
   if (busy.has(connection)) throw new Error("begin transaction: inTransaction already runs on this connection; use a pool");
   busy.add(connection);
   const writes = new Writes();
   const enqueued: Promise<void>[] = [];
-  let state: "open" | "ended" | "committing" = "open";
+  let state: "none" | "open" | "ended" | "committing" = "none";
   try {
+    if (ask) await refuseOpen(connection);
     await connection.query("START TRANSACTION");
+    state = "open";
     const result = await fn({
       connection,
       async enqueue(invalidations) {
@@ -189,10 +203,11 @@ async function attempt<C extends Connection, T>(connection: C, fn: (tx: Transact
     await connection.query("COMMIT");
     return { result, token: writes.committed() };
   } catch (error) {
-    const committing = state === "committing";
+    const [begun, committing] = [state !== "none", state === "committing"];
     state = "ended";
     await Promise.allSettled(enqueued);
-    await connection.query("ROLLBACK").catch(broken);
+    if (begun) await connection.query("ROLLBACK").catch(broken);
+    else broken();
     throw committing && !isRollback(error) ? new CommitError(writes.committed(), error) : error;
   } finally {
     busy.delete(connection);
@@ -212,6 +227,7 @@ function isRollback(error: unknown): boolean {
   return hasNumber(error, (n, text) => n === 1213 || n === 3101 || (n === 1180 && text.includes(" 149 ")));
 }
 
+/** Reports whether an error or one of its causes passes a test of its number and text. */
 function hasNumber(error: unknown, test: (errno: unknown, text: string) => boolean): boolean {
   for (let depth = 0; error instanceof Error && depth < 10; depth++, error = error.cause) {
     if (test((error as { errno?: unknown }).errno, error.message)) return true;
@@ -220,37 +236,40 @@ function hasNumber(error: unknown, test: (errno: unknown, text: string) => boole
 }
 
 function isPool(on: Connection | Pool<Pooled>): on is Pool<Pooled> {
-  return typeof on.getConnection === "function";
+  return typeof (on as Pool<Pooled> | undefined)?.getConnection === "function";
 }
 
 function encode(connection: Connection, invalidations: Invalidation | readonly Invalidation[]) {
   if (isPool(connection)) throw new TypeError("enqueue: this is a pool; pass the connection that has the transaction");
-  return encodeAll("entity" in invalidations ? [invalidations] : invalidations);
+  if (typeof (connection as Partial<Connection> | undefined)?.query !== "function") throw new TypeError("enqueue: the connection has no method query; the recipes have connectionOf for ORMs");
+  return encodeAll(Array.isArray(invalidations) ? invalidations : [invalidations]);
 }
 
 /** Inserts rows. It calls `did` with the answer to each statement, and the number of its rows. */
 async function insert(connection: Connection, sql: string, rows: Row[], did?: (answer: unknown, count: number) => Promise<void>): Promise<void> {
   for (let from = 0, to = 0; from < rows.length; from = to) {
     for (let bytes = 0; to < rows.length && to - from < mostRows; to++) {
-      bytes += Buffer.byteLength(rows[to]!.join(""));
+      bytes += 2 * Buffer.byteLength(rows[to]!.join(""));
       if (to > from && bytes > mostBytes) break;
     }
     const part = rows.slice(from, to);
-    const tuples = part.map((row) => `(?,CAST(? AS CHAR)${",?".repeat(row.length - 2)})`);
-    const answer = await connection.query(sql + tuples.join(","), part.flat());
+    const tuple = `(${Array.from(rows[0]!, (_, column) => (column < 4 ? "CONVERT(UNHEX(?) USING utf8mb4)" : "?")).join(",")})`;
+    const values = part.flatMap((row) => row.map((text, column) => (column < 4 && text !== null ? Buffer.from(text).toString("hex") : text)));
+    const answer = await connection.query(sql + part.map(() => tuple).join(","), values);
+    const status = header(answer)?.serverStatus;
+    if (typeof status === "number" && !(status & inTransactionBit)) throw new Error("enqueue: the connection has no transaction, or it has ended, so the rows are committed; begin one before the change");
     await did?.(answer, part.length);
   }
 }
 
-/** Returns the columns of the first row of `[rows, fields]` or of rows, as text. */
-function firstRow(answer: unknown): string[] {
-  const [rows] = answer as unknown[];
-  const row: unknown = Array.isArray(rows) ? rows[0] : rows;
-  return Object.values(row ?? {}).map(String);
-}
+/** SERVER_STATUS_IN_TRANS of the protocol. */
+const inTransactionBit = 1;
+
+/** Returns what mysql2 and other drivers answer to an INSERT. */
+const header = (answer: unknown) => (Array.isArray(answer) ? answer[0] : answer) as { insertId?: unknown; serverStatus?: unknown } | undefined;
 
 /** Returns the first ID that an INSERT received, if the answer tells it exactly. */
 function insertId(answer: unknown): bigint | undefined {
-  const id = ((Array.isArray(answer) ? answer[0] : answer) as { insertId?: unknown } | undefined)?.insertId;
+  const id = header(answer)?.insertId;
   return typeof id === "bigint" || typeof id === "string" || Number.isSafeInteger(id) ? BigInt(id as bigint | string | number) : undefined;
 }

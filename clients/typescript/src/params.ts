@@ -2,13 +2,13 @@
 export class FieldError extends Error {
   override readonly name = "FieldError";
   constructor(
-    /** `entity`, `id`, `params`, `params.NAME`, `trace` or `not_before`. */
+    /** `entity`, `id`, `params`, `params.NAME`, `trace` or `not_before`; "" if it is no invalidation. */
     readonly field: string,
     readonly problem: string,
     /** The position among the invalidations of the call, from 0. */
     readonly index = 0,
   ) {
-    super(`invalidation ${index}: ${field}: ${problem}`);
+    super(`invalidation ${index}: ${field && `${field}: `}${problem}`);
   }
 }
 
@@ -20,7 +20,7 @@ const early = "the JSON ends too early";
 /**
  * Returns the names that a JSON object gives a value: null gives none, an empty list does. Values
  * are scalars or lists of scalars. Throws a FieldError for other texts, as the worker refuses them,
- * in one pass that decodes nothing: numbers may have any form and size.
+ * in one pass that decodes nothing: numbers may have any form, and any size that MySQL accepts.
  */
 export function givenParams(source: string): Set<string> {
   let at = 0;
@@ -52,11 +52,14 @@ export function givenParams(source: string): Set<string> {
     at += text.length;
   };
   const number = () => {
+    const from = at;
     const digits = (pattern: RegExp) => eat(pattern) || unexpected("a digit");
     eat(/-/y);
     digits(/0|[1-9][0-9]*/y);
     if (eat(/\./y)) digits(/[0-9]+/y);
     if (eat(/[eE][+-]?/y)) digits(/[0-9]+/y);
+    const text = source.slice(from, at);
+    if (!Number.isFinite(Number(text))) fail(`${clip(text)} is a number that MySQL does not accept; pass text`);
   };
   const string = (): string => {
     if (peek() !== '"') unexpected('"');
@@ -123,3 +126,11 @@ export const paramField = (name: string) => (name === "" ? "params" : `params.${
 
 /** Keeps a text that is part of an error short. */
 export const clip = (text: string) => (text.length <= 40 ? text : `${text.slice(0, 40).replace(/[\ud800-\udbff]$/, "")}...`);
+
+/** Names the type of a value that is not accepted. */
+export function kind(value: unknown): string {
+  if (value === null || value === undefined) return String(value);
+  if (typeof value !== "object") return `a ${typeof value}`;
+  const name = value.constructor?.name; // which an object without a prototype does not have
+  return Array.isArray(value) ? "a list" : name && name !== "Object" ? `an object of class ${name}` : "an object";
+}

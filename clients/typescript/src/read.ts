@@ -45,10 +45,14 @@ function withDefaults(name: string, policy: Policy): Required<Policy> & { readon
 /**
  * Returns a read without a map. Use the functions of a generated module instead where one exists:
  * a key that the worker's map does not name is never invalidated. `name` is for statistics, by
- * default "other". Throws a RangeError for an invalid policy.
+ * default "other". Throws a TypeError or a RangeError for an invalid argument.
  */
 export function readOf<T = unknown>(key: string, policy: Policy & { name?: string; tags?: readonly string[] }): Read<T> {
-  return { ...withDefaults(policy.name ?? "other", policy), key, tags: policy.tags ?? [] };
+  const tags: unknown = (policy as typeof policy | undefined)?.tags ?? [];
+  if (typeof key !== "string") throw new TypeError(`readOf: the key is ${String(key)}: must be a string`);
+  if (typeof policy !== "object") throw new TypeError(`readOf(${JSON.stringify(key)}): the policy is ${String(policy)}: must be an object, for example { ttl: 60_000 }`);
+  if (!Array.isArray(tags) || !tags.every((tag) => typeof tag === "string")) throw new TypeError(`readOf(${JSON.stringify(key)}): tags is ${JSON.stringify(tags)}: must be a list of strings`);
+  return { ...withDefaults(policy.name ?? "other", policy), key, tags };
 }
 
 /** A variable of the map, as generated code names it: `text` has `${NAME}` and `${NAME:-default}`. */

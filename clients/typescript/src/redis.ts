@@ -25,25 +25,45 @@ export function isReply(error: Error): boolean {
 }
 
 const ignore = () => undefined;
-const toError = (error: unknown) => (error instanceof Error ? error : new Error(String(error)));
+export const toError = (error: unknown) => (error instanceof Error ? error : new Error(String(error)));
 
-/** Waits for a connection. Neither library gives up every attempt by itself. */
-async function ready(connecting: Promise<unknown>, timeout: number, close: () => void): Promise<void> {
-  const timer = setTimeout(close, timeout);
-  try {
-    await connecting;
-  } catch (error) {
-    close();
-    throw toError(error);
-  } finally {
-    clearTimeout(timer);
-  }
+interface Emitter {
+  on(event: string, listener: (error: unknown) => void): unknown;
 }
 
-function sendEach(commands: readonly Command[], send: (command: Command) => Promise<unknown>, done: (replies: unknown[]) => void): void {
+/** The latest `error` event of a connection: commands fail with less, such as "Connection is closed." */
+class Reason {
+  #latest: Error | undefined;
+
+  constructor(link: Emitter) {
+    link.on("error", (error) => (this.#latest = toError((error as { lastNodeError?: unknown } | undefined)?.lastNodeError ?? error)));
+  }
+
+  /** Waits for a connection. Neither library gives up every attempt by itself. */
+  async ready(connecting: Promise<unknown>, timeout: number, close: () => void): Promise<void> {
+    const timer = setTimeout(close, timeout);
+    try {
+      await connecting;
+    } catch (error) {
+      close();
+      throw this.#latest ?? toError(error);
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  /** Returns the error of a command, with the reason if Redis has not answered. */
+  of = (thrown: unknown): Error => {
+    const [error, latest] = [toError(thrown), this.#latest];
+    if (isReply(error) || latest === undefined || latest === error) return error;
+    return new Error(`${error.message.replace(/\.$/, "")}: ${latest.message}`, { cause: latest }); // never as a reply
+  };
+}
+
+function sendEach(commands: readonly Command[], send: (command: Command) => Promise<unknown>, failure: (error: unknown) => Error, done: (replies: unknown[]) => void): void {
   const [first] = commands;
-  if (commands.length > 1) void Promise.all(commands.map((command) => send(command).catch(toError))).then(done);
-  else send(first!).then((reply) => done([reply]), (error) => done([toError(error)]));
+  if (commands.length > 1) void Promise.all(commands.map((command) => send(command).catch(failure))).then(done);
+  else send(first!).then((reply) => done([reply]), (error) => done([failure(error)]));
 }
 
 /** A client of ioredis 5 or 6, also of a Cluster. */
@@ -51,10 +71,10 @@ export interface IORedisClient {
   readonly options: object;
   readonly isCluster?: boolean;
   duplicate(...args: never[]): unknown;
+  callBuffer(...args: never[]): unknown;
 }
 
-interface IORedis {
-  on(event: string, listener: () => void): unknown;
+interface IORedis extends Emitter {
   connect(): Promise<void>;
   disconnect(): void;
   callBuffer(...command: Command): Promise<unknown>;
@@ -64,33 +84,38 @@ interface IORedis {
 /**
  * Returns connections like that of an ioredis client, version 5 or 6: to one server, through Sentinel,
  * or a Cluster. The client itself is not used, so its settings for retries and its `keyPrefix` do not
- * matter, and it may be closed.
+ * matter, and it may be closed. Throws a TypeError for another client.
  */
 export function ioredis(client: IORedisClient): Connector {
+  if (!has(client, "duplicate", "callBuffer")) throw new TypeError("ioredis: this is not a client of ioredis 5 or 6; use nodeRedis for a client of the package redis");
   const cluster = client.isCluster === true;
   const make = client.duplicate.bind(client) as unknown as (...args: unknown[]) => IORedis;
   const never = () => null; // a connection is made once: the next one may lead to another server
   const common = { lazyConnect: true, keyPrefix: "", enableOfflineQueue: false, enableAutoPipelining: false };
   const node = { retryStrategy: never, sentinelRetryStrategy: never, reconnectOnError: null, autoResendUnfulfilledCommands: false, commandTimeout: undefined, stringNumbers: false, readOnly: false };
-  const check = "sentinels" in client.options && client.options.sentinels ? {} : { enableReadyCheck: false }; // INFO
+  const { sentinels, db, redisOptions } = client.options as { sentinels?: unknown; db?: number; redisOptions?: object };
+  const check = sentinels ? {} : { enableReadyCheck: false }; // INFO
+  const nodes = { ...redisOptions, keyPrefix: "", enableAutoPipelining: false, commandTimeout: undefined, stringNumbers: false };
   return {
     cluster,
     async open(connectTimeout, ended) {
       const own = { ...common, ...node, ...check, connectTimeout };
-      const link = cluster ? make([], { ...common, scaleReads: "master", clusterRetryStrategy: never, redisOptions: { connectTimeout, commandTimeout: undefined, stringNumbers: false } }) : make(own);
-      link.on("error", ignore); // commands fail too
+      const link = cluster ? make([], { ...common, scaleReads: "master", clusterRetryStrategy: never, redisOptions: { ...nodes, connectTimeout } }) : make(own);
+      const reason = new Reason(link);
       link.on("end", ended);
       const close = () => link.disconnect();
-      await ready(link.connect(), connectTimeout, close);
+      // ioredis goes on with database 0 if its own SELECT fails
+      const connect = async () => (await link.connect(), !cluster && db && (await link.callBuffer("select", String(db))));
+      await reason.ready(connect(), connectTimeout, close);
       return {
         close,
         send(commands, done) {
-          if (commands.length === 1 || cluster) return sendEach(commands, (command) => link.callBuffer(...command), done);
+          if (commands.length === 1 || cluster) return sendEach(commands, (command) => link.callBuffer(...command), reason.of, done);
           const pipeline = link.pipeline();
           for (const command of commands) pipeline.callBuffer(...command);
           pipeline.exec().then(
-            (replies) => done(replies.map(([error, reply]) => error ?? reply)),
-            (error) => done(commands.map(() => toError(error))),
+            (replies) => done(replies.map(([error, reply]) => (error ? reason.of(error) : reply))),
+            (error) => done(commands.map(() => reason.of(error))),
           );
         },
       };
@@ -101,10 +126,10 @@ export function ioredis(client: IORedisClient): Connector {
 /** A client of node-redis: of `createClient`, `createSentinel` or `createCluster`. */
 export interface NodeRedisClient {
   duplicate(...args: never[]): unknown;
+  destroy(): unknown;
 }
 
-interface NodeRedis {
-  on(event: string, listener: () => void): unknown;
+interface NodeRedis extends Emitter {
   connect(): Promise<unknown>;
   destroy(): unknown;
   sendCommand(...args: unknown[]): Promise<unknown>;
@@ -115,11 +140,15 @@ const asBytes = { typeMapping: { 36: Buffer, 37: Array }, timeout: undefined }; 
 /**
  * Returns connections like that of a client of node-redis (the package redis), of `createClient` or
  * `createCluster` from version 5 on, or of `createSentinel` from version 6 on: it throws a TypeError for
- * an older one. The client itself is not used, so it need not be connected, and its settings for retries
+ * another one. The client itself is not used, so it need not be connected, and its settings for retries
  * do not matter.
  */
 export function nodeRedis(client: NodeRedisClient): Connector {
-  if (typeof client.duplicate !== "function") throw new TypeError("nodeRedis: the client has no duplicate; createSentinel has one from redis 6 on");
+  if (has(client, "callBuffer")) throw new TypeError("nodeRedis: this is a client of ioredis; use ioredis for it");
+  if (!has(client, "duplicate", "destroy")) {
+    const fix = has(client, "acquire") ? "createSentinel has one from redis 6 on" : "pass what createClient or createCluster returns, not a pool and not its legacy()";
+    throw new TypeError(`nodeRedis: the client has no duplicate; ${fix}`);
+  }
   const kind = "getSlotMaster" in client ? "cluster" : "acquire" in client ? "sentinel" : "server";
   const make = client.duplicate.bind(client) as unknown as (options: object) => NodeRedis;
   const { socket } = (client as { options?: { socket?: object } }).options ?? {};
@@ -131,19 +160,22 @@ export function nodeRedis(client: NodeRedisClient): Connector {
         sentinel: { masterPoolSize: 1, replicaPoolSize: 0, reserveClient: true, maxCommandRediscovers: 0 },
         server: { disableOfflineQueue: true, pingInterval: 0, readonly: false, clientSideCache: undefined, socket: { ...socket, connectTimeout, socketTimeout: undefined, reconnectStrategy: false } },
       }[kind]);
-      link.on("error", ignore);
-      const close = () => void Promise.resolve(link.destroy()).catch(ignore);
-      await ready(link.connect(), connectTimeout, close);
+      const reason = new Reason(link);
+      const close = () => void (async () => link.destroy())().catch(ignore); // which throws if it is closed
+      await reason.ready(link.connect(), connectTimeout, close);
       link.on("end", ended);
       if (kind !== "cluster") link.on(kind === "server" ? "error" : "topology-change", ended);
       const send = (command: Command) => {
         if (kind === "server") return link.sendCommand(command, asBytes);
         return kind === "sentinel" ? link.sendCommand(false, command, asBytes) : link.sendCommand(keyOf(command), false, command, asBytes);
       };
-      return { close, send: (commands, done) => sendEach(commands, send, done) };
+      return { close, send: (commands, done) => sendEach(commands, send, reason.of, done) };
     },
   };
 }
+
+/** Reports whether an object has these methods. */
+const has = (client: unknown, ...methods: string[]) => methods.every((name) => typeof (client as Record<string, unknown> | null | undefined)?.[name] === "function");
 
 /** Returns the key that decides about the node. */
 const keyOf = ([name, first, , key]: Command) => (name === "evalsha" || name === "eval" ? key : first);

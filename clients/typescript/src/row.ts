@@ -1,4 +1,5 @@
-import { FieldError, clip, givenParams, paramField } from "./params.js";
+import { isDate } from "node:util/types";
+import { FieldError, clip, givenParams, kind, paramField } from "./params.js";
 import { intText, uuidText, type Id } from "./read.js";
 
 /** A value of a parameter. A number that is an integer must be exact: up to 2^53 - 1. */
@@ -44,6 +45,7 @@ export function encodeAll(invalidations: readonly Invalidation[]): { now: Row[];
   const later: Row[] = [];
   for (const [index, one] of invalidations.entries()) {
     try {
+      checkTypes(one);
       const row = [checkText("entity", one.entity, 64, true), idText(one)];
       const trace = checkText("trace", one.trace ?? "", 128, false);
       const due = one.notBefore === undefined ? [] : [dueText(one.notBefore)];
@@ -53,6 +55,24 @@ export function encodeAll(invalidations: readonly Invalidation[]): { now: Row[];
     }
   }
   return { now, later };
+}
+
+/** Refuses what the types of TypeScript exclude and the code below does not expect. */
+function checkTypes(one: Invalidation): void {
+  if (typeof one !== "object" || one === null || Array.isArray(one)) throw new FieldError("", `${kind(one)} is not an invalidation; pass { entity, id }, or what generated code returns`);
+  const { params = {}, rawParams = "", required = [], types = {}, notBefore } = one;
+  if (!isPlain(params)) throw new FieldError("params", `${kind(params)} is not a plain object; pass names with values, such as { category_id: 7 }`);
+  if (typeof rawParams !== "string") throw new FieldError("params", `rawParams: ${kind(rawParams)} is not text`);
+  if (!Array.isArray(required)) throw new FieldError("params", `required: ${kind(required)} is not a list of names`);
+  if (!isPlain(types)) throw new FieldError("params", `types: ${kind(types)} is not a plain object`);
+  if (notBefore !== undefined && !isDate(notBefore)) throw new FieldError("not_before", `${kind(notBefore)} is not a Date`);
+}
+
+/** Reports whether a value is an object whose own properties are all that it has: a Map is not. */
+function isPlain(value: unknown): boolean {
+  if (typeof value !== "object" || value === null || Array.isArray(value)) return false;
+  const prototype: unknown = Object.getPrototypeOf(value);
+  return prototype === null || Object.getPrototypeOf(prototype) === null;
 }
 
 function checkText(field: string, text: unknown, limit: number, required: boolean): string {
@@ -126,7 +146,7 @@ function memberText(name: string, value: unknown, type: "int" | "uuid" | undefin
       throw error instanceof FieldError ? new FieldError(error.field, where + error.problem) : error;
     }
   };
-  const text = Array.isArray(value) ? `[${value.map((one, i) => scalar(one, `element ${i}: `)).join(",")}]` : scalar(value);
+  const text = Array.isArray(value) ? `[${Array.from(value, (one, i) => scalar(one, `element ${i}: `)).join(",")}]` : scalar(value);
   return `${JSON.stringify(name)}:${text}`;
 }
 
@@ -144,10 +164,4 @@ function scalarText(field: string, value: unknown, type: "int" | "uuid" | undefi
   }
   if (value === null || value === undefined) throw new FieldError(field, `is ${value}; leave it out`);
   throw new FieldError(field, `${kind(value)} is neither a scalar nor a list of scalars; pass text, a number, a bigint, a boolean or a list of these`);
-}
-
-/** Names the type of a value that is not accepted. */
-function kind(value: unknown): string {
-  if (value === null || value === undefined) return String(value);
-  return Array.isArray(value) ? "a list" : `${typeof value === "object" ? "an" : "a"} ${typeof value}`;
 }

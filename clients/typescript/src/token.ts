@@ -1,3 +1,5 @@
+import { kind } from "./params.js";
+
 /**
  * A connection or a pool on the primary, in the shape of mysql2/promise: `query` resolves to the
  * rows, or to a list whose first element is the rows.
@@ -77,6 +79,7 @@ export function formatToken({ source, made, runs, many }: Token): string {
 /** Parses the text of a token, which may come from anyone. "" has no rows. If it throws, ignore the text. */
 export function parseToken(text: string): Token {
   if (text === "") return { source: "", made: 0, runs: [], many: false };
+  if (typeof text !== "string") throw new Error(`parse token: ${kind(text)} is not text`);
   const [version, source = "", time = "", rows = "", ...more] = text.split(".");
   const refuse = (why: string) => new Error(`parse token: ${why}`);
   if (text.length > longestText) throw refuse(`it has more than ${longestText} bytes`);
@@ -121,6 +124,14 @@ export function settledQuery({ runs }: Token): string {
   COALESCE((SELECT reason FROM cache_outbox_dead FORCE INDEX (first_id) WHERE (${ids("first_id")}) AND repeated = 0 LIMIT 1), '')`;
 }
 
+/** Returns the columns of the first row of `[rows, fields]` or of rows, as text, also with nestTables. */
+export function firstRow(answer: unknown): string[] {
+  const [rows] = answer as unknown[];
+  const row: unknown = Array.isArray(rows) ? rows[0] : rows;
+  const isTable = (value: unknown): value is Record<string, unknown> => Object.prototype.toString.call(value) === "[object Object]";
+  return Object.values(row ?? {}).flatMap((value: unknown) => (isTable(value) ? Object.values(value) : [value])).map(String);
+}
+
 /** What is known about the rows of a token. */
 export interface Verdict {
   /** The worker has settled all rows: their keys are gone from Redis. */
@@ -137,10 +148,10 @@ export interface Verdict {
  */
 export async function settled(connection: Queryable, token: Token): Promise<Verdict> {
   if (token.source === "") return { settled: true, left: 0 };
-  const [first] = (await connection.query(settledQuery(token))) as [object | object[]];
-  const row = Object.values(Array.isArray(first) ? (first[0] as object) : first).map(String);
+  const row = firstRow(await connection.query(settledQuery(token)));
   const [readOnly, innodb, autocommit, isolation, now, source, outboxes, waiting, delayed, sweeps, dead] = row;
   const unknown = (why: string) => new Error(`ask for invalidations: ${why}`);
+  if (!/^([0-9]+ ){5}[0-9]+$/.test([autocommit, now, outboxes, waiting, delayed, sweeps].join(" "))) throw unknown(`the connection returned ${row.join(", ")}; use it without typeCast`);
   const isOn = (variable = "") => variable !== "0" && variable.toUpperCase() !== "OFF"; // newer servers have more values
   if (isOn(readOnly) || isOn(innodb)) throw unknown("the server is read-only: it may be a replica, which is behind");
   if (Number(outboxes) > 1) throw unknown(`the database has ${outboxes} outboxes`);

@@ -2,8 +2,8 @@
 // does not find, see lab/conform/README.md.
 import { gzipSync } from "node:zlib";
 import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test, vi } from "vitest";
-import { type Load, type Read, readOf } from "../src/index.js";
-import { Proxy, RedisServer, cacheOf, connector, eventually, libraries, signal } from "./redis.js";
+import { type CacheOptions, type Load, type Read, readOf } from "../src/index.js";
+import { Proxy, RedisServer, cacheOf, connector, eventually, libraries, signal, slow } from "./redis.js";
 
 let server: RedisServer;
 
@@ -21,7 +21,7 @@ async function stored(key: string) {
   return { ...JSON.parse(text!), px };
 }
 
-/** Stores an entry as another reader would. `e` is ms from now. */
+/** Stores an entry as another reader would. `e` is ms from now; less than a second is within the error of a reader's clock. */
 async function store(key: string, fields: { e?: number; s?: number; o?: number; t?: Record<string, string>; v?: unknown; n?: number; c?: string }, px = 600_000) {
   const now = Math.floor(await server.time());
   const later = (ms: number | undefined) => (ms === undefined ? undefined : now + ms);
@@ -87,7 +87,7 @@ describe.each(libraries)("with %s", (library) => {
       expect((await stored("k")).e - before).toBeGreaterThanOrEqual(60_000 - 1);
       vi.setSystemTime(clock + 86_400_000); // a step
       expect(await cache.fetch(read, never)).toBe(1);
-      await store("expired", { e: -1, v: "old" });
+      await store("expired", { e: -1000, v: "old" });
       expect(await cache.fetch(readOf("expired", { ttl: 1000 }), () => "new")).toBe("new");
     } finally {
       vi.useRealTimers();
@@ -262,7 +262,7 @@ describe.each(libraries)("with %s", (library) => {
 
   test("a load that fails gives its lease back, and leaves the old entry", async () => {
     const cache = open();
-    await store("k", { e: -1, v: "old" });
+    await store("k", { e: -1000, v: "old" });
     await expect(cache.fetch(readOf("k", { ttl: 1000 }), () => Promise.reject(new Error("the database is away")))).rejects.toThrow("the database is away");
     expect(await server.admin.keys("*")).toEqual(["k"]);
     expect(cache.stats()).toMatchObject({ loads: 1, loadErrors: 1 });
@@ -270,7 +270,7 @@ describe.each(libraries)("with %s", (library) => {
 
   test("a load that succeeds and stores nothing removes the old entry with its lease", async () => {
     const cache = open();
-    await store("k", { e: -1, v: "old" });
+    await store("k", { e: -1000, v: "old" });
     expect(await cache.fetch(readOf("k", { ttl: 1000 }), ({ skip }: Load) => (skip(), "new"))).toBe("new");
     expect(await server.admin.keys("*")).toEqual([]);
   });
@@ -278,7 +278,7 @@ describe.each(libraries)("with %s", (library) => {
   test("stale-while-revalidate: one caller loads, others get the expired value", async () => {
     const cache = open();
     const read = readOf<string>("k", { ttl: 60_000, stale: 60_000 });
-    await store("k", { e: -1, s: 60_000, v: "old" });
+    await store("k", { e: -1000, s: 60_000, v: "old" });
     const [began, may] = [signal(), signal()];
     const load = async () => {
       began.resolve();
@@ -292,7 +292,7 @@ describe.each(libraries)("with %s", (library) => {
     may.resolve();
     await eventually("the new value", async () => (await cache.fetch(read, never)) === "new");
     expect(cache.stats()).toMatchObject({ loads: 1, misses: 0 });
-    await store("fails", { e: -1, s: 60_000, v: "old" });
+    await store("fails", { e: -1000, s: 60_000, v: "old" });
     const failing = readOf<string>("fails", { ttl: 60_000, stale: 60_000 });
     expect(await cache.fetch(failing, () => Promise.reject(new Error("the database is away")))).toBe("old");
     await eventually("the load has failed", () => cache.stats().loadErrors === 1);
@@ -304,23 +304,23 @@ describe.each(libraries)("with %s", (library) => {
   test("stale-on-error: an expired value replaces a failed load, until an UNLINK", async () => {
     const cache = open();
     const read = readOf<string>("k", { ttl: 60_000, stale: 0, staleOnError: 60_000 });
-    await store("k", { e: -1, o: 60_000, v: "old" });
+    await store("k", { e: -1000, o: 60_000, v: "old" });
     const fails = () => Promise.reject(new Error("the database is away"));
     expect(await cache.fetchResult(read, fails)).toEqual({ value: "old", source: "redis", stale: true });
     expect(await cache.fetchResult(read, never)).toEqual({ value: "old", source: "redis", stale: true }); // a pause after the failure
     expect(cache.stats().loads).toBe(1);
     await server.unlink("k");
     await expect(cache.fetch(read, fails)).rejects.toThrow("the database is away");
-    await store("k", { e: -1, o: 60_000, v: "old" });
+    await store("k", { e: -1000, o: 60_000, v: "old" });
     const other = open();
     const unlinked = async () => {
       await server.unlink("k");
       return fails();
     };
     await expect(other.fetch(read, unlinked)).rejects.toThrow("the database is away");
-    await store("k", { e: -1, o: 60_000, v: "old" });
+    await store("k", { e: -1000, o: 60_000, v: "old" });
     const replaced = async () => {
-      await store("k", { e: -1, o: 60_000, v: "another" });
+      await store("k", { e: -1000, o: 60_000, v: "another" });
       return fails();
     };
     await expect(open().fetch(read, replaced)).rejects.toThrow("the database is away");
@@ -519,6 +519,133 @@ describe.each(libraries)("with %s", (library) => {
     expect([one!.value, other!.value]).toEqual(["one", "loaded"]);
     expect(await cache.fetch(readOf("shop:2", { ttl: 60_000 }), () => "two")).toBe("two");
     expect(await cache.fetch(readOf("shop:2", { ttl: 60_000 }), never)).toBe("two");
+  });
+
+  test("a burst goes in several round trips, each with its own time, and is stored", async () => {
+    const trips: number[] = [];
+    const cache = cacheOf(slow(connector(library, server.port), 0.2), { timeout: 1000, hooks: { redis: (commands: number) => void trips.push(commands) } });
+    const reads = Array.from({ length: 6000 }, (_, i) => readOf<number>(`${i}`, { ttl: 60_000 }));
+    expect(await cache.fetchMany(reads.slice(0, 1), () => new Map([["0", 0]]))).toEqual(new Map([["0", 0]]));
+    await Promise.all(reads.map((read, i) => cache.fetch(read, () => i)));
+    expect(cache.stats()).toMatchObject({ sets: 6000, errors: 0 });
+    expect(Math.max(...trips)).toBeLessThanOrEqual(500);
+    trips.length = 0;
+    expect(await Promise.all(reads.map((read) => cache.fetch(read, never)))).toEqual(reads.map((_, i) => i));
+    expect(trips).toEqual(Array(12).fill(1));
+  });
+
+  test("reads of large values go in several round trips, as far as sizes are known; one tick of small ones in one", async () => {
+    let trips = 0;
+    const cache = open({ hooks: { redis: () => void trips++ } });
+    const reads = Array.from({ length: 64 }, (_, i) => readOf<string>(`${i}`, { ttl: 60_000 }));
+    const all = async (value: string) => {
+      await Promise.all(reads.map((read) => cache.fetch(read, () => value)));
+      trips = 0;
+      expect(await Promise.all(reads.map((read) => cache.fetch(read, never)))).toEqual(Array(64).fill(value));
+      return trips;
+    };
+    expect(await all("small")).toBe(1);
+    await server.admin.flushall();
+    expect(await all("x".repeat(20_000))).toBe(6); // 12 in each
+  });
+
+  test("what Redis refuses is a reason for healthy, counted and logged", async () => {
+    const logged: string[] = [];
+    const options = { logger: { warn: (message: string) => void logged.push(message) } };
+    const read = readOf("k", { ttl: 60_000, tags: ["a"] });
+    const refuses = async (user: string, rules: string[], kind: string, cause: string) => {
+      await server.admin.call("ACL", "SETUSER", user, "reset", "on", ">secret", "~*", "+@all", ...rules);
+      const cache = cacheOf(connector(library, server.port, false, `${user}:secret@`), options);
+      logged.length = 0;
+      for (let i = 0; i < 6; i++) expect(await cache.fetch(read, () => i)).toBe(i);
+      expect(cache.healthy()?.message).toMatch(`values are not cached: Redis refuses a ${kind}: ${cause}`);
+      expect(logged).toContain(`values are not cached: Redis refuses a ${kind}`);
+      expect(logged.length).toBeLessThan(3);
+      expect(cache.stats()).toMatchObject({ loads: 6, sets: 0, errors: 6 });
+      await server.admin.call("ACL", "SETUSER", user, "~*", "+@all");
+      await cache.fetch(read, () => 1);
+      await cache.fetch(read, () => 1);
+      expect(cache.healthy()).toBe(undefined);
+      await server.admin.flushall();
+    };
+    await refuses("reads", ["-get", "-mget"], "read", "NOPERM");
+    await refuses("keys", ["resetkeys", "~shop:*"], "read", "NOPERM");
+    await refuses("leases", ["resetkeys", "~k", "~stamp:*", "~lock:*stamp*", "~unstale:*"], "lease", "NOPERM");
+    await refuses("tags", ["resetkeys", "~k", "%R~stamp:*", "~lock:*", "~unstale:*"], "tag version", "");
+    await server.admin.call("ACL", "SETUSER", "values", "reset", "on", ">secret", "~*", "+@all");
+    const fills = cacheOf(connector(library, server.port, false, "values:secret@"));
+    await fills.fetch(read, async () => (await server.admin.call("ACL", "SETUSER", "values", "resetkeys"), 1));
+    expect(fills.healthy()?.message).toMatch("Redis refuses a value: NOPERM");
+    expect(fills.stats()).toMatchObject({ sets: 0, errors: 1 });
+    await server.admin.flushall();
+    await server.admin.config("SET", "min-replicas-to-write", "1");
+    try {
+      const cache = open();
+      expect(await cache.fetch(read, () => 1)).toBe(1);
+      expect(cache.healthy()?.message).toMatch("Redis refuses a lease: NOREPLICAS");
+      expect(cache.stats().errors).toBe(1);
+      await server.admin.config("SET", "min-replicas-to-write", "0");
+      await cache.fetch(read, () => 1);
+      expect(cache.healthy()).toBe(undefined);
+    } finally {
+      await server.admin.config("SET", "min-replicas-to-write", "0");
+    }
+  });
+
+  test("a logger and hooks that throw end no call", async () => {
+    const fails = (): never => {
+      throw new Error("a mistake");
+    };
+    const logged: string[] = [];
+    const warn = (message: string) => {
+      logged.push(message);
+      fails();
+    };
+    const read = readOf<number>("k", { ttl: 60_000 });
+    const refused = { ...read, error: "the map refuses it" };
+    const ends = () => fails;
+    const rejects = (() => Promise.reject(new Error("a mistake"))) as () => never;
+    for (const hook of [fails, ends, rejects]) {
+      await server.admin.flushall();
+      logged.length = 0;
+      const hooks: CacheOptions["hooks"] = { fetch: hook, load: hook, redis: hook };
+      const cache = open({ logger: { warn }, hooks });
+      expect([await cache.fetch(read, () => 1), await cache.fetch(read, never), await cache.fetch(refused, () => 2)]).toEqual([1, 1, 2]);
+      await expect(cache.fetch(refused, fails)).rejects.toThrow("a mistake");
+      expect(logged).toEqual(["a hook of the cache throws, which is ignored", "a value is loaded and not cached: no invalidation reaches it"]);
+    }
+  });
+
+  test("fetchMany: reads that the map refuses stay apart", async () => {
+    const cache = open();
+    const refused = ["a", "b"].map((id) => ({ ...readOf<string>("", { ttl: 60_000 }), error: `the id is ${id}` }));
+    const loaded: (string | undefined)[][] = [];
+    const load = (missing: Read<string>[]) => {
+      loaded.push(missing.map(({ key, error }) => error ?? key));
+      return new Map(missing.map(({ key, error }) => [key, error ?? "stored"]));
+    };
+    expect(await cache.fetchMany([...refused, readOf<string>("k", { ttl: 60_000 })], load)).toEqual(new Map([["k", "stored"]]));
+    expect(loaded.toSorted()).toEqual([["k"], ["the id is a"], ["the id is b"]]);
+    expect(await cache.fetchMany(refused.slice(1), load)).toEqual(new Map([["", "the id is b"]]));
+  });
+
+  test("errors name the place and the fix", async () => {
+    const logged: [string, Error][] = [];
+    const cache = open({ loadTimeout: 20, logger: { warn: (message: string, error: Error) => void logged.push([message, error]) } });
+    const read = readOf<unknown>("shop:1", { ttl: 60_000, name: "product" });
+    const own = () => cache.fetch(read, () => cache.fetch(read, () => 1));
+    await expect(own()).rejects.toThrow('the loader of the read product of the key "shop:1" took more than 20 ms; raise loadTimeout, or if a loader fetches its own key');
+    expect(await cache.fetch(read, () => 1n)).toBe(1n);
+    expect([logged[0]![0], logged[0]![1].message]).toEqual(["a value cannot be stored", 'the value of the read product of the key "shop:1": it has a bigint; set the option integers of the Cache to "bigint"']);
+    const wrong = undefined as never;
+    await expect(cache.fetch(wrong, () => 1)).rejects.toThrow("fetch: the first argument is not a read");
+    await expect(cache.fetch({ ...read, tags: "abc" as never }, () => 1)).rejects.toThrow("fetch: the first argument is not a read");
+    await expect(cache.fetch(read, wrong)).rejects.toThrow('fetch: the loader of the read product of the key "shop:1" is not a function');
+    await expect(cache.fetchMany(wrong, () => new Map())).rejects.toThrow("fetchMany: the first argument must be a list of reads");
+    await expect(cache.fetchMany([wrong], () => new Map())).rejects.toThrow("fetch: the first argument is not a read");
+    expect(() => readOf(wrong, { ttl: 1 })).toThrow("readOf: the key is undefined: must be a string");
+    expect(() => readOf("k", wrong)).toThrow('readOf("k"): the policy is undefined');
+    expect(() => readOf("k", { ttl: 1, tags: "abc" as never })).toThrow('readOf("k"): tags is "abc": must be a list of strings');
   });
 
   test("scripts that Redis has lost are sent again", async () => {

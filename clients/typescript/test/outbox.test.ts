@@ -1,9 +1,9 @@
-import { createConnection, createPool, type Connection, type RowDataPacket } from "mysql2/promise";
+import { createConnection, createPool, type Connection, type ConnectionOptions, type RowDataPacket } from "mysql2/promise";
 import { afterAll, afterEach, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { CommitError, Writes, enqueue, inTransaction } from "../src/outbox.js";
 import { FieldError } from "../src/params.js";
 import type { Invalidation } from "../src/row.js";
-import { parseToken, settled, settledQuery } from "../src/token.js";
+import { parseToken, settled, settledQuery, type Queryable } from "../src/token.js";
 import { bytesOf, conformance, type Bytes } from "./conformance.js";
 import { startMySQL, type MySQL } from "./mysql.js";
 
@@ -34,6 +34,14 @@ async function connect(): Promise<Connection> {
   onTestFinished(() => connection.destroy());
   return connection;
 }
+
+/** Enqueues in a transaction of its own, which it commits even after an error. */
+async function write(connection: Connection, invalidations: Invalidation | Invalidation[], on: Queryable = connection): Promise<void> {
+  await connection.beginTransaction();
+  await enqueue(on, invalidations).finally(() => connection.commit());
+}
+
+const prepare = (connection: Connection) => ({ query: (sql: string, values: unknown[] = []) => connection.execute(sql, values as string[]) });
 
 async function rows(table = "cache_outbox"): Promise<RowDataPacket[]> {
   const [found] = await admin.query<RowDataPacket[]>(`SELECT * FROM ${table} ORDER BY id`);
@@ -68,7 +76,7 @@ describe("rows.json", () => {
   test.each(cases)("$reason", async ({ entity, id, params, trace, required = [], field, problem }) => {
     const row = { entity: textOf(entity), id: textOf(id), rawParams: textOf(params), trace: textOf(trace), required };
     const connection = await connect();
-    const done = enqueue(connection, row);
+    const done = write(connection, row);
     if (field !== undefined) {
       const error = await done.catch((error: unknown) => error);
       expect(error).toBeInstanceOf(FieldError);
@@ -116,34 +124,38 @@ describe("enqueue", () => {
     expect(await rows()).toHaveLength(2);
   });
 
-  test("sends IDs exactly, as text, with query and with execute", async () => {
-    const ids = [0, -0, -7, Number.MAX_SAFE_INTEGER, 2n ** 64n, -(2n ** 63n), "9007199254740993", "007", "1e5", "0x10", "it's \\ \"", "\u0000", " 42 "];
-    const connection = await connect();
-    const prepared = { query: (sql: string, values: unknown[] = []) => connection.execute(sql, values as string[]) };
-    for (const on of [connection, prepared]) {
-      for (const id of ids) await enqueue(on, { entity: "product", id });
-      expect((await rows()).map((row) => row["entity_id"])).toEqual(ids.map(String));
-      await admin.query("DELETE FROM cache_outbox");
+  const ids = [0, -0, -7, Number.MAX_SAFE_INTEGER, 2n ** 64n, -(2n ** 63n), "9007199254740993", "007", "1e5", "0x10", "it's \\ \" \n ~", "\u0000", " 42 ", "日本", "Ω é €", "🛒"];
+
+  test.each([
+    ["the defaults", {}, ""],
+    ["latin1", { charset: "latin1" }, ""],
+    ["utf8mb3", { charset: "UTF8_GENERAL_CI" }, ""],
+    ["sjis", { charset: "sjis" }, ""],
+    ["NO_BACKSLASH_ESCAPES", {}, "SET sql_mode = CONCAT(@@sql_mode, ',NO_BACKSLASH_ESCAPES,ANSI_QUOTES')"],
+    ["SET NAMES", {}, "SET NAMES latin1"],
+  ])("sends text exactly, with query and with execute: %s", async (_, setting, sql) => {
+    const connection = await createConnection({ ...options(), ...setting });
+    onTestFinished(() => connection.destroy());
+    if (sql) await connection.query(sql);
+    for (const on of [connection, prepare(connection)]) {
+      const texts = ids.map(String);
+      await write(connection, ids.map((id, i) => ({ entity: "é🛒", id, params: { [texts[i]!]: texts[i] }, trace: texts[i]! })), on);
+      await write(connection, ids.map((id) => ({ ...product, id, notBefore: new Date() })), on);
+      const want = texts.map((id) => ({ entity: "é🛒", entity_id: id, params: JSON.stringify({ [id]: id }), trace: id }));
+      expect(await rows()).toMatchObject(want);
+      expect((await rows("cache_outbox_delayed")).map((row) => row["entity_id"])).toEqual(texts);
+      for (const table of ["cache_outbox", "cache_outbox_delayed"]) await admin.query(`DELETE FROM ${table}`);
     }
   });
 
   test("an ID stays text in a prepared statement whose first ID was a number", async () => {
     const connection = await connect();
     const statements: string[] = [];
-    const prepared = { query: (sql: string, values: unknown[] = []) => (statements.push(sql), connection.execute(sql, values as string[])) };
-    await enqueue(prepared, { entity: "product", id: "1e5" });
+    await write(connection, { entity: "product", id: "1e5" }, { query: (sql, values) => (statements.push(sql), prepare(connection).query(sql, values)) });
     const other = await connect();
-    await other.execute(statements[0] ?? "", ["product", 42, null, ""]);
-    await enqueue({ query: (sql, values) => other.execute(sql, values as string[]) }, { entity: "product", id: "1e5" });
+    await other.execute(statements[0]!, ["70", 3432, null, ""]);
+    await write(other, { entity: "product", id: "1e5" }, prepare(other));
     expect((await rows()).map((row) => row["entity_id"])).toEqual(["1e5", "42", "1e5"]);
-  });
-
-  test("text is exact without backslash escapes, with execute", async () => {
-    const connection = await connect();
-    await connection.query("SET sql_mode = CONCAT(@@sql_mode, ',NO_BACKSLASH_ESCAPES')");
-    const id = "it's \\ \" \n";
-    await enqueue({ query: (sql, values) => connection.execute(sql, values as string[]) }, { entity: "product", id });
-    expect((await rows())[0]?.["entity_id"]).toBe(id);
   });
 
   test.each<[string, unknown]>([
@@ -155,12 +167,12 @@ describe("enqueue", () => {
     ["null is not an ID; pass text, an integer or a bigint", null],
     ["undefined is not an ID; pass text, an integer or a bigint", undefined],
     ["a list is not an ID; pass text, an integer or a bigint", [42]],
-    ["an object is not an ID; pass text, an integer or a bigint", Buffer.from("42")],
+    ["an object of class Buffer is not an ID; pass text, an integer or a bigint", Buffer.from("42")],
     ['"a\\xed\\xa0\\x80" is not valid UTF-8', "a\ud800"],
     ['"\\xed\\xbf\\xbf\\xed\\xbf\\xbf" is not valid UTF-8', "\udfff".repeat(2)],
   ])("an ID: %s", async (problem, id) => {
     const connection = await connect();
-    const error = await enqueue(connection, [product, { entity: "product", id: id as string }]).catch((error: unknown) => error);
+    const error = await write(connection, [product, { entity: "product", id: id as string }]).catch((error: unknown) => error);
     expect(error).toMatchObject({ name: "FieldError", message: `invalidation 1: id: ${problem}` });
     expect(await rows()).toEqual([]);
   });
@@ -174,7 +186,7 @@ describe("enqueue", () => {
     ['{"u":"0af76519-16cd-43dd-8448-eb211c80319c"}', { params: { u: "0AF76519-16CD-43DD-8448-EB211C80319C" }, types: { u: "uuid" } }],
     ['{"category_id":[]}', { params: { category_id: [] }, required: ["category_id"] }],
   ])("writes the parameters %s", async (want, part) => {
-    await enqueue(await connect(), { ...product, ...part });
+    await write(await connect(), { ...product, ...part });
     expect((await rows())[0]?.["params"]).toBe(want);
   });
 
@@ -182,7 +194,7 @@ describe("enqueue", () => {
     ["params.a: is null; leave it out", { params: { a: null } }],
     ["params.a: element 1: is undefined; leave it out", { params: { a: [1, undefined] } }],
     ["params.a: element 0: a list is neither a scalar nor a list of scalars; pass text, a number, a bigint, a boolean or a list of these", { params: { a: [[1]] } }],
-    ["params.a: an object is neither a scalar nor a list of scalars; pass text, a number, a bigint, a boolean or a list of these", { params: { a: new Date(0) } }],
+    ["params.a: an object of class Date is neither a scalar nor a list of scalars; pass text, a number, a bigint, a boolean or a list of these", { params: { a: new Date(0) } }],
     ["params.a: NaN is not a number that JSON can represent", { params: { a: NaN } }],
     ["params.a: 9007199254740992 is beyond 2^53, where numbers are not exact; pass a bigint or text", { params: { a: 2 ** 53 } }],
     ['params.a: "\\xed\\xb0\\x80" is not valid UTF-8', { params: { a: "\udc00" } }],
@@ -198,6 +210,17 @@ describe("enqueue", () => {
     ['id: "9223372036854775808" is not an integer of 64 bits, as in the map', { id: 2n ** 63n, types: { id: "int" } }],
     ['id: "x" is not a UUID, as in the map', { id: "x", types: { id: "uuid" } }],
     ["id: is empty; it is required", { id: "", types: { id: "int" } }],
+    ["params.a: element 1: is undefined; leave it out", { params: { a: [1, , 3] } }],
+    ["params: null is not a plain object; pass names with values, such as { category_id: 7 }", { params: null }],
+    ["params: a list is not a plain object; pass names with values, such as { category_id: 7 }", { params: [1, 2] }],
+    ["params: an object of class Map is not a plain object; pass names with values, such as { category_id: 7 }", { params: new Map([["a", 1]]) }],
+    ["params: rawParams: a number is not text", { rawParams: 5 }],
+    ["params.a: decode value: 1e99999 is a number that MySQL does not accept; pass text", { rawParams: '{"a":1e99999}' }],
+    ["params.a: decode value: -999999999999999999999999999999999999999... is a number that MySQL does not accept; pass text", { rawParams: `{"a":[1,-${"9".repeat(400)}]}` }],
+    ["params: required: a string is not a list of names", { required: "a" }],
+    ["params: types: null is not a plain object", { types: null }],
+    ["not_before: a string is not a Date", { notBefore: "2020-01-01" }],
+    ["not_before: null is not a Date", { notBefore: null }],
     ["entity: a number is not text", { entity: 7 }],
     ['entity: "a\\xed\\xa0\\x80" is not valid UTF-8', { entity: "a\ud800" }],
     ['trace: "\\xed\\xa0\\x80" is not valid UTF-8', { trace: "\ud800" }],
@@ -206,7 +229,20 @@ describe("enqueue", () => {
     ["not_before: year 10000 is outside 1970 to 9999", { notBefore: new Date("+010000-01-01T00:00:00Z") }],
   ])("refuses: %s", async (problem, part) => {
     const connection = await connect();
-    await expect(enqueue(connection, { ...product, ...part } as Invalidation)).rejects.toThrow(new FieldError(...(problem.split(/: (.*)/s, 2) as [string, string])));
+    await expect(write(connection, { ...product, ...part } as Invalidation)).rejects.toThrow(new FieldError(...(problem.split(/: (.*)/s, 2) as [string, string])));
+    expect(await rows()).toEqual([]);
+  });
+
+  test.each([
+    ["undefined", undefined],
+    ["null", null],
+    ["a string", "product"],
+    ["a list", [product, [product]]],
+    ["undefined", [product, undefined]],
+    ["undefined", [product, , product]],
+  ])("refuses %s instead of an invalidation", async (what, invalidations) => {
+    const problem = `invalidation ${Array.isArray(invalidations) ? 1 : 0}: ${what} is not an invalidation; pass { entity, id }, or what generated code returns`;
+    await expect(write(await connect(), invalidations as Invalidation[])).rejects.toThrow(expect.objectContaining({ name: "FieldError", field: "", message: problem }));
     expect(await rows()).toEqual([]);
   });
 
@@ -214,15 +250,32 @@ describe("enqueue", () => {
     const connection = await connect();
     await connection.query("SET time_zone = '+05:00'");
     const notBefore = new Date("2031-02-03T04:05:06.789Z");
-    await enqueue(connection, [{ ...product, notBefore }, product]);
+    await write(connection, [{ ...product, notBefore }, product]);
     expect(await rows()).toHaveLength(1);
     const [due] = await admin.query<RowDataPacket[]>("SELECT entity_id, CAST(due_at AS CHAR) AS due FROM cache_outbox_delayed");
     expect(due).toEqual([{ entity_id: "42", due: "2031-02-03 04:05:06.789000" }]);
   });
 
   test("a trace is the row's own", async () => {
-    await enqueue(await connect(), [{ ...product, trace: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01" }, product]);
+    await write(await connect(), [{ ...product, trace: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01" }, product]);
     expect((await rows()).map((row) => row["trace"])).toEqual(["00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", ""]);
+  });
+
+  test("a connection without a transaction is refused", async () => {
+    const connection = await connect();
+    for (const on of [connection, prepare(connection)]) {
+      for (const row of [product, { ...product, notBefore: new Date() }]) await expect(enqueue(on, row)).rejects.toThrow("enqueue: the connection has no transaction, or it has ended");
+    }
+    await connection.beginTransaction();
+    await enqueue(connection, product);
+    await connection.query("CREATE TABLE IF NOT EXISTS stock (id INT)"); // which commits
+    await expect(new Writes().enqueue(connection, product)).rejects.toThrow("begin one before the change");
+    await connection.query("XA START 'x'");
+    await enqueue(connection, product);
+    for (const statement of ["XA END 'x'", "XA ROLLBACK 'x'", "SET autocommit = 0"]) await connection.query(statement);
+    await enqueue(connection, { entity: "product", id: "undone" });
+    await connection.rollback();
+    expect((await rows()).map((row) => row["entity_id"])).not.toContain("undone");
   });
 
   test("a pool is refused, because its connections have no common transaction", async () => {
@@ -232,14 +285,18 @@ describe("enqueue", () => {
     await pool.end();
   });
 
+  test("what is no connection is named", async () => {
+    for (const on of [undefined, { query: {} }]) await expect(enqueue(on as unknown as Connection, product)).rejects.toThrow("enqueue: the connection has no method query");
+  });
+
   test("many rows become statements of at most 500 rows and about 1 MiB", async () => {
     const connection = await connect();
     const statements: number[] = [];
     const counted = { query: (sql: string, values: unknown[] = []) => (statements.push(values.length / 4), connection.query(sql, values)) };
-    await enqueue(counted, Array.from({ length: 1201 }, (_, i) => ({ entity: "product", id: i })));
+    await write(connection, Array.from({ length: 1201 }, (_, i) => ({ entity: "product", id: i })), counted);
     expect(statements.splice(0)).toEqual([500, 500, 201]);
-    await enqueue(counted, Array.from({ length: 40 }, () => ({ entity: "product", id: 1, rawParams: `{"a":"${"é".repeat(30_000)}"}` })));
-    expect(statements).toEqual([17, 17, 6]);
+    await write(connection, Array.from({ length: 40 }, () => ({ entity: "product", id: 1, rawParams: `{"a":"${"é".repeat(30_000)}"}` })), counted);
+    expect(statements).toEqual([8, 8, 8, 8, 8]);
     expect((await rows()).map((row) => row["entity_id"]).slice(0, 1201)).toEqual(Array.from({ length: 1201 }, (_, i) => String(i)));
   });
 });
@@ -330,6 +387,45 @@ describe("inTransaction", () => {
     });
     await expect(late()).rejects.toThrow("the transaction has ended");
     expect(await rows()).toHaveLength(1);
+  });
+
+  test("refuses a connection that has a transaction, and leaves it open", async () => {
+    const connection = await connect();
+    await connection.query("START TRANSACTION READ WRITE");
+    await connection.query("UPDATE stock SET n = 1");
+    const error = await inTransaction(connection, (tx) => tx.enqueue(product)).catch((error: unknown) => error);
+    expect(error).toMatchObject({ message: expect.stringContaining("begin transaction: the connection has an open transaction"), cause: { errno: 1568 } });
+    await connection.rollback();
+    expect((await rows("stock")).map((row) => row["n"])).toEqual([0, 0]);
+    await connection.query("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE");
+    const { result } = await inTransaction(connection, async (tx) => {
+      await tx.enqueue(product);
+      return tx.connection.query("SELECT trx_isolation_level AS level FROM information_schema.innodb_trx WHERE trx_mysql_thread_id = CONNECTION_ID()");
+    });
+    expect(result[0]).toEqual([{ level: "SERIALIZABLE" }]);
+  });
+
+  test.each<[string, ConnectionOptions]>([
+    ["nestTables: true", { nestTables: true }],
+    ["nestTables", { nestTables: "_" }],
+    ["rowsAsArray", { rowsAsArray: true }],
+    ["big numbers as text", { supportBigNumbers: true, bigNumberStrings: true }],
+    ["text of a typeCast", { typeCast: (field) => field.string() }],
+    ["bytes of a typeCast", { typeCast: (field) => field.buffer() }],
+  ])("works on a connection with %s", async (_, setting) => {
+    const connection = await createConnection({ ...options(), ...setting });
+    onTestFinished(() => connection.destroy());
+    const { token } = await inTransaction(connection, (tx) => tx.enqueue(product));
+    expect(parseToken(token).runs).toHaveLength(1);
+    expect(await settled(connection, parseToken(token))).toMatchObject({ settled: false, left: expect.closeTo(300, -1) });
+  });
+
+  test("names a typeCast that changes the answer", async () => {
+    const connection = await createConnection({ ...options(), typeCast: () => null });
+    onTestFinished(() => connection.destroy());
+    await expect(inTransaction(connection, (tx) => tx.enqueue(product))).rejects.toThrow("read the outbox's id: the connection returned null, null, null; use it without typeCast");
+    const { token } = await inTransaction(admin, (tx) => tx.enqueue(product));
+    await expect(settled(connection, parseToken(token))).rejects.toThrow("use it without typeCast");
   });
 
   test("repeats a deadlock", async () => {
@@ -440,7 +536,16 @@ describe("inTransaction", () => {
     onTestFinished(async () => void (await admin.query("RENAME TABLE source TO cache_outbox_source")));
     const connection = await connect();
     await expect(inTransaction(connection, (tx) => tx.enqueue(product))).rejects.toMatchObject({ message: expect.stringContaining("unstale migrate up"), cause: { errno: 1146 } });
-    await enqueue(connection, product);
+    await write(connection, product);
+  });
+
+  test("an error that no migration repairs does not ask for one", async () => {
+    const connection = await connect();
+    const lost = inTransaction(connection, async (tx) => {
+      await admin.query("KILL ?", [connection.threadId]);
+      await tx.enqueue(product);
+    });
+    await expect(lost).rejects.toThrow(/^read the outbox's id: [^(]*$/);
   });
 
   test("Writes collect the rows of any transaction", async () => {

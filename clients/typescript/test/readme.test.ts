@@ -3,6 +3,7 @@ import { once } from "node:events";
 import { mkdtempSync, readFileSync, readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { createConnection } from "mysql2/promise";
 import { afterAll, beforeAll, expect, it, vi } from "vitest";
 import { startMySQL, type MySQL } from "./mysql.js";
 import { freePort } from "./processes.ts";
@@ -15,11 +16,14 @@ const root = at("../../..");
 const blocks = (language: string) =>
   [...read("../README.md").matchAll(new RegExp(`^\`\`\`${language}\\n(.*?)^\`\`\``, "gms"))].map(([, text]) => text!);
 
-it("has only code that is compiled and run", () => {
+it("has the whole program that is compiled and run here, and code of the example", () => {
   const shop = at("../../../examples/typescript-shop/src");
-  const files = [read("readme.ts").replace("../recipes/", "./"), ...readdirSync(shop).map((name) => readFileSync(join(shop, name), "utf8"))];
-  for (const block of blocks("ts")) expect(files.filter((text) => text.includes(block)), block).not.toEqual([]);
-  expect(blocks("ts").length).toBeGreaterThan(4);
+  const files = readdirSync(shop).map((name) => readFileSync(join(shop, name), "utf8"));
+  const ofNest = blocks("ts").filter((block) => block.startsWith(" "));
+  for (const block of ofNest) expect(files.filter((text) => text.includes(block)), block).not.toEqual([]);
+  expect(ofNest).toHaveLength(2);
+  const program = blocks("ts").filter((block) => !ofNest.includes(block)).join("\n");
+  expect(read("readme.ts").replace("../recipes/", "./")).toBe(`// The program of README.md, which test/readme.test.ts runs.\n${program}`);
 });
 
 let mysql: MySQL;
@@ -48,7 +52,7 @@ function start(program: string, args: string[], env: NodeJS.ProcessEnv = process
 }
 
 it("works as it says", async () => {
-  const [install, commands] = blocks("sh");
+  const [install, create, work] = blocks("sh");
   const generated = join(folder, "shopcache.ts");
   const port = await freePort();
   const redisUrl = `redis://127.0.0.1:${port}/0`;
@@ -59,20 +63,20 @@ it("works as it says", async () => {
   execFileSync("sh", ["-ec", generate], { cwd: root, env });
   expect(readFileSync(generated, "utf8")).toBe(read("../recipes/shopcache.ts"));
 
-  const script = commands!
+  const commands = create!
     .replace("unstale:unstale@tcp(127.0.0.1:3306)/shop", `root@unix(${mysql.socketPath})/shop`)
-    .replace("redis://127.0.0.1:6379/0", redisUrl)
-    .replace("unstale run", "exec unstale run --listen - --log-level warn");
-  start("sh", ["-ec", script], env);
+    .replace("mysql://unstale:unstale@127.0.0.1:3306/shop", `'mysql://root@localhost/shop?socketPath=${mysql.socketPath}'`)
+    .replace("redis://127.0.0.1:6379/0", redisUrl);
+  const set = execFileSync("sh", ["-ec", `{\n${commands}} >&2\nenv -0`], { cwd: root, env, encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] });
+  const variables = Object.fromEntries(set.split("\0").map((line) => line.split(/=(.*)/s)).filter(([name]) => name)) as NodeJS.ProcessEnv;
+  const connection = await createConnection({ socketPath: mysql.socketPath, user: "root", database: "shop", multipleStatements: true });
+  for (const statements of blocks("sql")) await connection.query(statements);
+  await connection.end();
+  start("sh", ["-ec", work!.replace("unstale run &", "exec unstale run --listen - --log-level warn")], variables);
 
-  vi.stubEnv("MYSQL_URL", `mysql://root@localhost/shop?socketPath=${mysql.socketPath}`);
-  vi.stubEnv("REDIS_URL", redisUrl);
-  vi.stubEnv("APP_ENV", "dev");
+  for (const name of ["MYSQL_URL", "REDIS_URL", "APP_ENV"]) vi.stubEnv(name, variables[name]);
   const shop = await import("./readme.js");
   try {
-    await shop.pool.query("CREATE TABLE products (id INT PRIMARY KEY, price_cents INT NOT NULL)");
-    await shop.pool.query("CREATE TABLE product_categories (product_id INT, category_id INT)");
-    await shop.pool.query("INSERT INTO products VALUES (42, 4990), (43, 1250)");
     await shop.redis.ping();
     expect(await shop.page(42)).toEqual({ id: 42, cents: 4990 });
     expect(await shop.page(42)).toEqual({ id: 42, cents: 4990 });

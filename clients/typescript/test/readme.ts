@@ -10,11 +10,6 @@ export const pool = createPool(process.env.MYSQL_URL!);
 export const redis = new Redis(process.env.REDIS_URL!);
 export const cache = new Cache({ redis: ioredis(redis), primary: pool });
 
-export interface Page {
-  id: number;
-  cents: number;
-}
-
 /** Changes a price, and returns a token of the write. */
 export async function changePrice(id: number, cents: number): Promise<string> {
   const { token } = await inTransaction(pool, async (tx) => {
@@ -22,6 +17,11 @@ export async function changePrice(id: number, cents: number): Promise<string> {
     await tx.enqueue(invalidateProduct(id));
   });
   return token;
+}
+
+export interface Page {
+  id: number;
+  cents: number;
 }
 
 /** Returns the page of a product, undefined if it does not exist. */
@@ -36,6 +36,13 @@ export async function page(id: number, token?: string): Promise<Page | undefined
   );
 }
 
+/** Ends all connections. */
+export async function stop(): Promise<void> {
+  await cache.close();
+  redis.disconnect();
+  await pool.end();
+}
+
 /** Returns the pages of several products with one round trip and at most one query. */
 export async function pages(ids: number[]): Promise<Page[]> {
   const found = await cache.fetchMany(
@@ -47,11 +54,4 @@ export async function pages(ids: number[]): Promise<Page[]> {
     },
   );
   return [...found.values()];
-}
-
-/** Ends all connections. */
-export async function stop(): Promise<void> {
-  await cache.close();
-  redis.disconnect();
-  await pool.end();
 }

@@ -90,6 +90,22 @@ export function cacheOf(redis: Connector, options: Partial<CacheOptions> = {}): 
   return cache;
 }
 
+/** Returns connections whose server needs some ms for each key or script, one after another. */
+export function slow(redis: Connector, ms: number): Connector {
+  const open: Connector["open"] = async (...args) => {
+    const link = await redis.open(...args);
+    let free = 0; // when it can begin with the next commands
+    return {
+      close: () => link.close(),
+      send(commands, done) {
+        free = Math.max(free, performance.now()) + ms * commands.reduce((sum, { length, 0: name }) => sum + (name === "mget" ? length - 1 : 1), 0);
+        link.send(commands, (replies) => void setTimeout(() => done(replies), free - performance.now()));
+      },
+    };
+  };
+  return { cluster: redis.cluster, open };
+}
+
 /** Waits until something holds. */
 export async function eventually(what: string, holds: () => Promise<boolean> | boolean): Promise<void> {
   for (const end = performance.now() + 10_000; !(await holds()); ) {

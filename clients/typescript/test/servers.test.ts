@@ -2,10 +2,10 @@
 import { execFileSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { Redis } from "ioredis";
-import { createClient, createSentinel } from "redis";
+import { Cluster, Redis } from "ioredis";
+import { createClient, createCluster, createSentinel } from "redis";
 import { describe, expect, onTestFinished, test } from "vitest";
-import { type Connector, ioredis, nodeRedis, type NodeRedisClient, readOf } from "../src/index.js";
+import { Cache, type Connector, ioredis, nodeRedis, type NodeRedisClient, readOf } from "../src/index.js";
 import { freePort } from "./processes.ts";
 import { Proxy, RedisServer, cacheOf, connector, eventually, libraries } from "./redis.js";
 
@@ -73,6 +73,71 @@ describe.each(libraries)("with %s", (library) => {
     expect(await patient.fetch(read, () => "loaded")).toBe("loaded");
     server.signal("SIGCONT");
     await eventually("the value of Redis", async () => (await patient.fetch(read, () => "loaded")) === "stored");
+  });
+
+  test("a burst at a Redis that hangs waits for two timeouts, then loads", async () => {
+    const server = await start();
+    const cache = cacheOf(connector(library, server.port), { timeout: 300, breaker: { failures: 1000 } });
+    await cache.fetch(read, () => "stored");
+    server.signal("SIGSTOP");
+    const begun = performance.now();
+    const reads = Array.from({ length: 20_000 }, (_, i) => readOf<number>(`${i}`, { ttl: 60_000 }));
+    await Promise.all(reads.map((one, i) => cache.fetch(one, () => i)));
+    expect(performance.now() - begun).toBeLessThan(5000); // not 20 times
+    expect(cache.stats().errors).toBe(20_000);
+    server.signal("SIGCONT");
+  });
+
+  test("a caller does not wait for a Redis that hangs twice after its load", async () => {
+    const server = await start();
+    const cache = cacheOf(connector(library, server.port), { timeout: 1000 });
+    let loaded = 0;
+    expect(await cache.fetch(read, () => (server.signal("SIGSTOP"), (loaded = performance.now()), "loaded"))).toBe("loaded");
+    expect(performance.now() - loaded).toBeLessThan(1800);
+    server.signal("SIGCONT");
+    await eventually("the lease is given back", async () => (await server.admin.exists("lock:fill:{k}")) === 0);
+  });
+
+  test("the database of the client is used, or none", async () => {
+    const server = await start();
+    await server.admin.call("ACL", "SETUSER", "shop", "on", ">secret", "~*", "+@all", "-select");
+    const of = (user: string, database: number) => {
+      const url = `redis://${user}127.0.0.1:${server.port}/${database}`;
+      return cacheOf(library === "redis" ? nodeRedis(createClient({ url })) : ioredis(new Redis(url, { lazyConnect: true })), { breaker: { failures: 1 } });
+    };
+    await cacheOf(connector(library, server.port)).fetch(read, () => "of database 0");
+    await of("", 3).fetch(read, () => "of database 3");
+    expect(await of("", 3).fetch(read, never)).toBe("of database 3");
+    for (const [user, database, error] of [["shop:secret@", 3, /^NOPERM .* 'select'/], ["", 99, /^ERR DB index is out of range/]] as const) {
+      const cache = of(user, database);
+      expect(await cache.fetch(read, () => "loaded")).toBe("loaded");
+      expect(cache.healthy()?.message).toMatch(error);
+      expect(cache.stats().errors).toBe(1);
+    }
+  });
+
+  test("healthy has the reason of an outage", async () => {
+    const server = await start();
+    for (const [user, port, error] of [["shop:wrong@", server.port, "WRONGPASS"], ["", await freePort(), "ECONNREFUSED"]] as const) {
+      const cache = cacheOf(connector(library, port, false, user), { breaker: { failures: 1 } });
+      await cache.fetch(read, () => "loaded");
+      expect(cache.healthy()?.message).toMatch(error);
+    }
+  });
+
+  test("an error that a connection throws is one of Redis", async () => {
+    const fails = (): never => {
+      throw new Error("a mistake");
+    };
+    const connectors: Connector[] = [
+      { cluster: false, open: fails },
+      { cluster: false, open: async () => ({ send: fails, close: () => undefined }) },
+    ];
+    for (const redis of connectors) {
+      const cache = cacheOf(redis, { breaker: { failures: 1 } });
+      expect(await cache.fetch(read, () => "loaded")).toBe("loaded");
+      expect(cache.healthy()?.message).toBe("a mistake");
+    }
   });
 
   test("an answer that came while this process did not run counts", async () => {
@@ -171,7 +236,13 @@ describe.each(libraries)("with %s", (library) => {
     await nodes[1].admin.call("CLUSTER", "SET-CONFIG-EPOCH", 2);
     await nodes[0].admin.call("CLUSTER", "MEET", "127.0.0.1", nodes[1].port);
     for (const { admin } of nodes) await eventually("the cluster has formed", async () => /cluster_state:ok[^]*cluster_known_nodes:2/.test(String(await admin.call("CLUSTER", "INFO"))));
-    const cache = cacheOf(connector(library, nodes[0].port, true));
+    for (const { admin } of nodes) await admin.config("SET", "requirepass", "secret", "masterauth", "secret");
+    const node = { host: "127.0.0.1", port: nodes[0].port };
+    const redis =
+      library === "ioredis"
+        ? ioredis(new Cluster([node], { lazyConnect: true, redisOptions: { password: "secret", keyPrefix: "mine:", enableAutoPipelining: true } }))
+        : nodeRedis(createCluster({ rootNodes: [{ socket: node }], defaults: { password: "secret" } }));
+    const cache = cacheOf(redis);
     const reads = Array.from({ length: 20 }, (_, i) => readOf<number>(`key:${i}`, { ttl: 60_000, tags: ["a", "b"] }));
     await Promise.all(reads.map((one, i) => cache.fetch(one, () => i)));
     expect(await Promise.all(reads.map((one) => cache.fetch(one, never)))).toEqual(reads.map((_, i) => i));
@@ -179,6 +250,7 @@ describe.each(libraries)("with %s", (library) => {
     const sizes = await Promise.all(nodes.map(({ admin }) => admin.dbsize()));
     expect(sizes[0]).toBeGreaterThan(0);
     expect(sizes[0]! + sizes[1]!).toBe(22);
+    for (const { admin } of nodes) await admin.config("SET", "requirepass", "");
     for (const { admin } of nodes) await admin.unlink("stamp:a").catch(() => undefined);
     expect(await cache.fetch(reads[0]!, () => 100)).toBe(100);
     await nodes[1].kill();
@@ -204,4 +276,17 @@ describe.each(libraries)("with %s", (library) => {
     await plain.admin.auth("secret");
     expect(await plain.admin.keys("*")).toEqual(["k"]);
   });
+});
+
+test("another client than that of the function is refused", () => {
+  const [io, node] = [new Redis({ lazyConnect: true }), createClient()];
+  // @ts-expect-error: the wrong client
+  expect(() => nodeRedis(io)).toThrow("nodeRedis: this is a client of ioredis; use ioredis for it");
+  // @ts-expect-error: the wrong client
+  expect(() => ioredis(node)).toThrow("ioredis: this is not a client of ioredis 5 or 6; use nodeRedis for a client of the package redis");
+  for (const wrong of [undefined, null, {}, node.legacy()]) {
+    expect(() => nodeRedis(wrong as never)).toThrow("nodeRedis: the client has no duplicate; pass what createClient or createCluster returns");
+    expect(() => ioredis(wrong as never)).toThrow("ioredis: this is not a client of ioredis 5 or 6");
+  }
+  for (const wrong of [undefined, {}, { redis: io }, { redis: node }]) expect(() => new Cache(wrong as never)).toThrow("new Cache: the option redis is not a connector; set it to ioredis(client) or nodeRedis(client)");
 });

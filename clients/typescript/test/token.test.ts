@@ -99,6 +99,10 @@ describe.each(libraries)("with %s", (library) => {
   });
 });
 
+test("what is not text is no token", () => {
+  for (const [text, what] of [[undefined, "undefined"], [7, "a number"]] as const) expect(() => parseToken(text as unknown as string)).toThrow(`parse token: ${what} is not text`);
+});
+
 test("sessions and servers whose answer says nothing are refused", async () => {
   const token = parseToken(await write());
   expect(await settled(admin, { ...token, source: "0".repeat(32) })).toMatchObject({ settled: false, error: "the token belongs to another outbox" });

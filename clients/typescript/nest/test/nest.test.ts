@@ -1,7 +1,8 @@
 import "reflect-metadata";
 import { createRequire } from "node:module";
-import { Injectable, Module, type DynamicModule, type Type } from "@nestjs/common";
-import { NestFactory } from "@nestjs/core";
+import { Controller, Get, Injectable, Module, Param, RequestMethod, SetMetadata, type DynamicModule, type Type } from "@nestjs/common";
+import { DiscoveryModule, MetadataScanner, NestFactory, Reflector } from "@nestjs/core";
+import { PathsExplorer } from "@nestjs/core/router/paths-explorer.js";
 import { ioredis, readOf } from "@unstale/client";
 import { Cached, UnstaleCache, UnstaleModule } from "@unstale/client/nest";
 import { Redis } from "ioredis";
@@ -154,7 +155,49 @@ describe("@Cached", () => {
   });
 
   it("refuses an object that NestJS did not make", async () => {
-    await expect(async () => new Products(new Rows()).home()).rejects.toThrow("NestJS did not make this object");
+    await expect(async () => new Products(new Rows()).home()).rejects.toThrow("@Cached: home needs an object that NestJS made; its class must be a provider or a controller");
+  });
+
+  it("refuses a static method, and a call without the object", async () => {
+    const page = async (id: number): Promise<Page> => ({ id, cents: 0 });
+    expect(() => Cached(productPage)(Products, "page", { value: page })).toThrow("@Cached: page is static");
+    const { home } = (await application(forRoot(), Shop)).get(Products);
+    expect(() => home.call(undefined as unknown as Products)).toThrow("@Cached: home was called without its object; call it as a method, or bind it");
+  });
+
+  it("keeps what other decorators say of the method, above and below", async () => {
+    const Role = Reflector.createDecorator<string>();
+    @Controller("products")
+    class Pages {
+      @Get("above/:id")
+      @SetMetadata("cost", 1)
+      @Role("buyer")
+      @Cached(productPage)
+      async above(@Param("id") id: number, _more = 1): Promise<Page> {
+        return { id, cents: 1 };
+      }
+
+      @Cached(productPage)
+      @Role("buyer")
+      @SetMetadata("cost", 1)
+      @Get("below/:id")
+      async below(@Param("id") id: number, _more = 1): Promise<Page> {
+        return { id, cents: 2 };
+      }
+    }
+    @Module({ controllers: [Pages], imports: [DiscoveryModule] })
+    class Web {}
+    const app = await application(forRoot(), Web);
+    const [pages, reflector] = [app.get(Pages), app.get(Reflector)];
+    const routes = new PathsExplorer(app.get(MetadataScanner)).scanForPaths(pages);
+    expect(routes.map(({ path, requestMethod, methodName }) => [path, requestMethod, methodName])).toEqual([
+      [["/above/:id"], RequestMethod.GET, "above"],
+      [["/below/:id"], RequestMethod.GET, "below"],
+    ]);
+    for (const method of [pages.above, pages.below]) expect([reflector.get(Role, method), reflector.get("cost", method), method.length]).toEqual(["buyer", 1, 1]);
+    expect([pages.above.name, pages.below.name]).toEqual(["above", "below"]);
+    expect(await pages.below(42)).toEqual({ id: 42, cents: 2 });
+    expect(await pages.above(42)).toEqual({ id: 42, cents: 2 });
   });
 
   it("has types", () => {
@@ -169,6 +212,16 @@ describe("@Cached", () => {
       @Cached((id: number) => productPage(id))
       async other(id: number): Promise<number> {
         return id;
+      }
+
+      @Cached((id: number, add = 5) => productPage(id + add))
+      async defaults(id: number, add = 5): Promise<Page> {
+        return { id: id + add, cents: 0 };
+      }
+
+      @Cached((...ids: number[]) => productPage(ids[0] ?? 0))
+      async rest(...ids: number[]): Promise<Page> {
+        return { id: ids[0] ?? 0, cents: 0 };
       }
 
       @Cached((id: number) => productPage(id))
