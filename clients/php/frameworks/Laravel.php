@@ -153,7 +153,85 @@ $tests = [
         Cache::tags('product-1')->remember('product:1', 600, static fn () => $site->price());
         $site->change(200);
         same(200, Cache::tags('product-1')->remember('product:1', 600, static fn () => $site->price()));
-        throws(\BadMethodCallException::class, static fn () => Cache::tags('product-1')->put('product:1', 1, 60));
+    }),
+    'nothing is plain with tags' => $with(static function (Site $site): void {
+        $calls = [
+            'put' => ['x', 1, 60], 'put of several' => [['x' => 1], 60], 'putMany' => [['x' => 1], 60], 'forever' => ['x', 1],
+            'add' => ['x', 1, 60], 'set' => ['x', 1], 'increment' => ['x'], 'decrement' => ['x'], 'touch' => ['x', 60],
+            'lock' => ['x', 10], 'restoreLock' => ['x', 'me'], 'funnel' => ['x'], 'withoutOverlapping' => ['x', static fn () => 1],
+            'flushLocks' => [],
+        ];
+        foreach ([Cache::tags('people'), Cache::tags('people')->tags('all')] as $tagged) {
+            foreach ($calls as $method => $arguments) {
+                $method = \strtok($method, ' ');
+                throws(\BadMethodCallException::class, static fn () => $tagged->$method(...$arguments));
+            }
+        }
+        $error = throws(\BadMethodCallException::class, static fn () => $tagged->increment('x'));
+        same('increment is not for tags: use remember, flexible, forget or flush', $error->getMessage());
+        same([], \array_filter($site->redis()->keys('*'), static fn ($key) => !\str_starts_with($key, 'unstale:')));
+        same([null, false, 7], [$tagged->get('x'), $tagged->has('x'), $tagged->get('x', 7)]);
+        same([1, true], [Cache::increment('x'), Cache::lock('y', 10)->get()]);
+    }),
+    'a store has its own connection and options' => $with(static function (Site $site, Application $app) use ($never): void {
+        $config = $app['config'];
+        $store = $config->get('cache.stores.unstale');
+        $config->set('database.redis.other', ['database' => 1] + $config->get('database.redis.default'));
+        $config->set('cache.stores.shop', ['connection' => 'other', 'prefix' => 'second:'] + $store);
+        same(100, Cache::store('shop')->remember('product:1', 600, static fn () => $site->price()));
+        same(100, Cache::store('shop')->remember('product:1', 600, $never));
+        same(200, Cache::store('unstale')->remember('product:1', 600, static fn () => 200));
+        $redis = $site->redis();
+        same([1, 0], [$redis->exists('shop:product:1'), $redis->exists('second:product:1')]);
+        $redis->select(1);
+        same([0, 1], [$redis->exists('shop:product:1'), $redis->exists('second:product:1')]);
+        $redis->flushDB();
+        $read = new Read('shop:product:1', 1, jitter: 0.0, stale: 600_000);
+        Cache::store('shop')->remember($read, null, static fn () => 'old');
+        \usleep(3000); // so long is the value fresh, by the clock of Redis
+        same('old', Cache::store('shop')->flexible($read, null, static fn () => 'new'));
+        $app->terminate();
+        same('new', Cache::store('shop')->flexible($read, [600, 1200], $never));
+        $redis->flushDB();
+        $config->set('cache.stores.third', ['options' => ['timeout' => 9]] + $store);
+        same('timeout is 9, wanted 10 to 5000', throws(\ValueError::class, static fn () => Cache::store('third'))->getMessage());
+    }),
+    'connections that persist are those of their database' => $with(static function (Site $site, Application $app): void {
+        $config = $app['config'];
+        $default = ['persistent' => true] + $config->get('database.redis.default');
+        unset($default['database']); // Laravel selects none then
+        foreach (['one' => ['database' => 1], 'zero' => []] as $name => $database) {
+            $config->set("database.redis.$name", $database + $default);
+            $config->set("cache.stores.$name", ['connection' => $name] + $config->get('cache.stores.unstale'));
+            Cache::store($name)->remember($name, 600, static fn () => 1);
+            Cache::purge($name);
+            \gc_collect_cycles(); // now its connection can be taken by others
+        }
+        same([1, 0], [$site->redis()->exists('shop:zero'), $site->redis()->exists('shop:one')]);
+        $redis = $site->redis();
+        $redis->select(1);
+        $redis->flushDB();
+    }),
+    'a connection that does not exist, and a cluster' => $with(static function (Site $site, Application $app): void {
+        $config = $app['config'];
+        $refused = static fn (callable $call): string => throws(\InvalidArgumentException::class, $call)->getMessage();
+        $config->set('cache.stores.shop', ['connection' => 'nope'] + $config->get('cache.stores.unstale'));
+        same('the cache store shop: database.redis has no connection nope with a host', $refused(static fn () => Cache::store('shop')));
+        $config->set('database.redis.clusters', ['many' => [['host' => '127.0.0.1', 'port' => $site->port]]]);
+        $config->set('cache.stores.unstale.connection', 'many');
+        $text = 'the cache store unstale: database.redis has no connection many with a host, but a cluster: '
+            . 'name the store unstale, and bind Unstale\Cache in a provider';
+        same($text, $refused(static fn () => Cache::store('unstale')));
+        same($text, $refused(static fn () => $app->make(\Unstale\Cache::class)));
+        $config->set('cache.stores.unstale', null);
+        $text = 'config/cache.php has no store unstale, which Unstale\Cache is for';
+        same($text, $refused(static fn () => $app->make(\Unstale\Cache::class)));
+    }),
+    'the store unstale uses the service' => $with(static function (Site $site, Application $app) use ($never): void {
+        $app['config']->set('cache.stores.unstale.connection', 'nope');
+        $app->instance(\Unstale\Cache::class, $site->cache());
+        same(100, Cache::remember('product:1', 600, static fn () => $site->price()));
+        same(100, $app->make(\Unstale\Cache::class)->fetch(new Read('shop:product:1', 1000), $never));
     }),
     'events' => $with(static function (Site $site, Application $app): void {
         $seen = [];

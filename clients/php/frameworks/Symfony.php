@@ -95,10 +95,19 @@ return [
         throws(InvalidArgumentException::class, static fn () => $pool($site)->get('product:1', static fn () => 'c', -1.0));
     },
     'bad keys and tags' => static function (Site $site) use ($pool): void {
-        throws(InvalidArgumentException::class, static fn () => $pool($site)->get('', static fn () => 1));
-        throws(InvalidArgumentException::class, static fn () => $pool($site)->delete(''));
-        throws(InvalidArgumentException::class, static fn () => $pool($site)->invalidateTags(['']));
-        throws(InvalidArgumentException::class, static fn () => $pool($site)->get('a', static fn (ItemInterface $item) => $item->tag([null])));
+        $refused = static fn (callable $call): string => throws(InvalidArgumentException::class, $call)->getMessage();
+        same('a key is empty', $refused(static fn () => $pool($site)->get('', static fn () => 1)));
+        same('a key is empty', $refused(static fn () => $pool($site)->delete('')));
+        same('a tag is empty', $refused(static fn () => $pool($site)->invalidateTags([''])));
+        same('a tag must be text, and is null', $refused(static fn () => $pool($site)->get('a', static fn (ItemInterface $item) => $item->tag([null]))));
+    },
+    'a lifetime without limit' => static function (Site $site): void {
+        foreach ([0, -1, \PHP_INT_MAX] as $seconds) {
+            $error = throws(\ValueError::class, static fn () => new Pool($site->cache(), 'shop:', $seconds));
+            same("defaultLifetime is $seconds, wanted 1 to 31536000 seconds, which is a year", $error->getMessage());
+        }
+        $site->cache()->fetch(new Read('shop:product:1', 31_536_000 * 1000, stale: 0), static fn () => 1);
+        same(1, (new Pool($site->cache(), 'shop:', 31_536_000))->get('product:1', static fn () => 1));
     },
     'null, false and objects' => static function (Site $site) use ($pool, $never): void {
         foreach ([null, false, [], 0, ''] as $i => $value) {

@@ -292,15 +292,20 @@ final class Backend
     private static function pipeline(\Redis $link, array $commands): array
     {
         $pipeline = $link->pipeline();
+        // phpredis waits for each reply of rawCommand() that is late. A late one of time() closes the
+        // connection, which ends the wait.
+        $isAsked = $commands[0] === ['TIME'];
+        $isAsked || $pipeline->time();
         foreach ($commands as $command) {
-            $pipeline->rawCommand(...$command);
+            $command === ['TIME'] ? $pipeline->time() : $pipeline->rawCommand(...$command);
         }
         try {
             $replies = @$pipeline->exec(); // its notices are errors too
         } catch (\RedisException $e) {
             return self::isReply($e) ? [] : throw $e; // phpredis has read the others
         }
-        if (!\is_array($replies) || \count($replies) !== \count($commands)) {
+        $replies = \is_array($replies) ? \array_slice($replies, $isAsked ? 0 : 1) : [];
+        if (\count($replies) !== \count($commands)) {
             throw new \RedisException('the pipeline has no answer');
         }
         return $replies;

@@ -13,8 +13,13 @@ final class Cache
     /** For how many milliseconds no load of an expired value of a key begins after one has failed. */
     public const LOAD_PAUSE = 1000;
 
+    private const UNNAMED = 'a value cannot be stored: its key or a tag has braces that Redis Cluster would read '
+        . 'otherwise, is empty, or is not UTF-8';
+    private const MOST_REMEMBERED = 256; // values, without APCu
+
     private readonly Options $options;
     private readonly Shared $shared;
+    private readonly Shared $memory;
     private readonly Log $log;
     private readonly Backend $backend;
     private readonly Leases $leases;
@@ -23,6 +28,9 @@ final class Cache
     private readonly bool $isLater;
 
     private bool $isRegistered = false; // for the end of the request
+
+    /** Why Redis refuses reads, null after one. */
+    private ?\Exception $refusal = null;
 
     /** @var array<array{Read, callable, ?string}> by key: loads for `finish` */
     private array $postponed = [];
@@ -42,9 +50,10 @@ final class Cache
     {
         $this->options = $options ?? new Options();
         $this->shared = new Shared("unstale:$connections->name:{$this->options->source}:");
+        $this->memory = new Shared("unstale:$connections->name:{$this->options->source}:", self::MOST_REMEMBERED);
         $this->log = new Log($this->options->logger, $this->shared);
         $this->backend = new Backend($connections, $this->options, $this->shared, $this->log);
-        $this->leases = new Leases($this->backend, $this->options);
+        $this->leases = new Leases($this->backend, $this->options, $this->log);
         $this->isLater = $this->options->later ?? \function_exists('fastcgi_finish_request');
     }
 
@@ -101,12 +110,13 @@ final class Cache
      * @param callable(list<Read>, Load): array<mixed> $loader returns values by key, without what does not
      *                                                         exist. The settings of `Load` are for all
      *
-     * @return array<mixed> by key in the order of `$reads`, without what does not exist
+     * @return array<mixed> by key in the order of `$reads`, without what does not exist, and without reads
+     *                      that have no key if there are several
      */
     public function fetchMany(iterable $reads, callable $loader, ?string $token = null): array
     {
         $mustLoad = $this->mustLoad($token);
-        $order = $values = $wanted = $names = [];
+        $order = $values = $wanted = $names = $uncached = [];
         foreach ($reads as $read) {
             $order[$read->key] = null;
             $result = $token === null || $token === '' ? $this->remembered($read) : null;
@@ -115,8 +125,13 @@ final class Cache
             } elseif ($this->isCached($read)) {
                 $wanted[$read->key] = $read;
             } else {
-                $values = $this->load([$read], $loader, new Load()) + $values;
+                $uncached[$read->key] = $read->key === '' && \array_key_exists('', $uncached) ? null : $read;
             }
+        }
+        $uncached = \array_filter($uncached); // without several whose values nothing would tell apart
+        if ($uncached !== []) {
+            $loaded = $this->load(\array_values($uncached), $loader, new Load());
+            $values += \array_intersect_key($loaded, $uncached);
         }
         foreach ($wanted as $read) {
             $names[$read->key] = true;
@@ -176,7 +191,7 @@ final class Cache
         $commands = [];
         foreach ([...$keys, ...\array_map(Names::stamp(...), $tags)] as $name) {
             $commands[] = ['UNLINK', ...\array_filter([Names::lease($name)]), $name];
-            $this->shared->forget("value $name");
+            $this->memory->forget("value $name");
         }
         $replies = $this->backend->run($commands, repeats: true);
         $errors = \array_filter($replies, static fn (mixed $reply): bool => $reply instanceof \Exception);
@@ -199,7 +214,7 @@ final class Cache
         foreach ($postponed as [$read, $found, $loader]) {
             try {
                 $this->run([[$this->job($read, $found, false), $found]], $loader);
-            } catch (\Exception $e) {
+            } catch (\Throwable $e) {
                 $this->log->warning('an expired value cannot be loaded', $e);
             }
         }
@@ -234,7 +249,7 @@ final class Cache
         [$lease, $ttl] = [$this->options->lease, $this->leases->ttl()];
         $short = $ttl < $lease ? new \RuntimeException("lease is $lease ms, and the map's is $ttl ms, which counts: "
             . 'lower it, or raise lease in the map') : null;
-        return $this->backend->fault() ?? $this->leases->refusal ?? $short;
+        return $this->backend->fault() ?? $this->refusal ?? $this->leases->refusal ?? $short;
     }
 
     /** Reports whether a read can be cached. */
@@ -293,7 +308,7 @@ final class Cache
 
     private function remembered(Read $read): ?Result
     {
-        $known = $this->options->memory > 0 && $read->error === null ? $this->shared->get("value $read->key") : null;
+        $known = $this->options->memory > 0 && $read->error === null ? $this->memory->get("value $read->key") : null;
         if ($known === null || \array_diff($read->tags, $known[1]) !== []) {
             return null;
         }
@@ -304,6 +319,7 @@ final class Cache
 
     private function hit(Read $read, Entry $entry, float $begun): Result
     {
+        $this->refusal = null;
         $this->count($read, Entry::FRESH);
         if ($this->options->memory > 0) {
             $this->remember($read, $entry, $begun);
@@ -316,7 +332,7 @@ final class Cache
     {
         $ends = Shared::now() + $entry->e - $this->backend->alive->now();
         $tags = \array_map(\strval(...), \array_keys($entry->tags));
-        $this->shared->set("value $read->key", [$entry->value, $tags], \min($begun + $this->options->memory, $ends));
+        $this->memory->set("value $read->key", [$entry->value, $tags], \min($begun + $this->options->memory, $ends));
     }
 
     private function count(Read $read, int $state): void
@@ -339,8 +355,15 @@ final class Cache
      */
     private function found(mixed $reply, array $tags, array $versions): Found
     {
+        $isAway = !\is_string($reply) && Fault::isOne($reply);
+        if (!$isAway) {
+            $this->refusal = null;
+        }
         if (!\is_string($reply)) {
-            $isAway = Fault::isOne($reply);
+            if ($reply instanceof \Exception && !$isAway) {
+                $this->log->warning('Redis refuses to read a key, which is loaded each time', $reply);
+                $this->refusal = \str_starts_with($reply->getMessage(), 'NOPERM') ? $reply : null;
+            }
             return new Found($reply === false || $isAway ? Entry::MISS : Entry::FOREIGN, null, null, $isAway);
         }
         $entry = Entry::parse($reply);
@@ -392,6 +415,7 @@ final class Cache
                 }
                 continue;
             }
+            $this->refuseOwn($read); // or it would wait for the lease that its own loader has
             $jobs[] = [$this->job($read, $at, $mustLoad), $at];
         }
         return $results + $this->run($jobs, $loader);
@@ -417,13 +441,36 @@ final class Cache
      */
     private function run(array $jobs, callable $loader): array
     {
-        $results = $waiting = $ready = $found = [];
+        $waiting = $ready = $found = [];
         foreach ($jobs as [$job, $at]) {
             $found[$job->read->key] = $at;
-            $mayStore = !$at->isAway && $at->state !== Entry::FOREIGN && Names::lease($job->read->key) !== null
-                && Names::areStampable($job->read->tags);
+            $canStore = Names::lease($job->read->key) !== null && Names::areStampable($job->read->tags);
+            $mayStore = $canStore && !$at->isAway && $at->state !== Entry::FOREIGN;
             $mayStore ? $waiting[] = $job : $ready[] = $job;
+            $canStore || $this->log->warning(self::UNNAMED, "the key {$job->read->key}");
         }
+        try {
+            return $this->loop($waiting, $ready, $found, $loader);
+        } finally {
+            $this->leases->release(\array_column($jobs, 0), false); // after something that nobody expects
+            if ($this->leases->lost !== []) {
+                $this->register();
+            }
+        }
+    }
+
+    /**
+     * Does what `run` does.
+     *
+     * @param list<Job>    $waiting for a lease, or the load of others
+     * @param list<Job>    $ready   to load
+     * @param array<Found> $found   by key
+     *
+     * @return array<Result> by key
+     */
+    private function loop(array $waiting, array $ready, array $found, callable $loader): array
+    {
+        $results = [];
         while ($waiting !== [] || $ready !== []) {
             $asked = $waiting;
             $waiting = $asked === [] ? [] : $this->leases->ask($asked, $this->isUsable(...));
@@ -442,9 +489,6 @@ final class Cache
             } elseif ($waiting !== []) {
                 \usleep((int) (1000 * \min(\array_map(static fn (Job $job): float => $job->wait, $waiting))));
             }
-        }
-        if ($this->leases->lost !== []) {
-            $this->register();
         }
         return $results;
     }
@@ -486,7 +530,7 @@ final class Cache
             try {
                 $texts[$i] = Entry::encode($value);
                 $value = Entry::decode($texts[$i]); // as callers that find it in Redis get it
-            } catch (\JsonException $e) {
+            } catch (\Throwable $e) { // also of a JsonSerializable
                 unset($texts[$i]);
                 $this->counts['errors']++;
                 $this->log->warning('a value cannot be stored', $e);
@@ -494,8 +538,8 @@ final class Cache
             $results[$job->read->key] = new Result($value, 'loader');
         }
         $leased = \array_filter($jobs, static fn (Job $job): bool => $job->lease !== null);
-        $stored = $this->store(\array_intersect_key($leased, $texts), $texts, $load, $d, $begun);
-        $this->leases->release(\array_diff_key($leased, $stored), true); // before the caller gets the value
+        $this->store(\array_intersect_key($leased, $texts), $texts, $load, $d, $begun);
+        $this->leases->release($jobs, true); // those that are not stored, before the caller gets the value
         return $results;
     }
 
@@ -537,14 +581,16 @@ final class Cache
      *
      * @param array<int, Job>    $jobs
      * @param array<int, string> $texts the JSON of the values
-     *
-     * @return array<int, true> those that Redis has accepted
      */
-    private function store(array $jobs, array $texts, Load $load, int $d, float $begun): array
+    private function store(array $jobs, array $texts, Load $load, int $d, float $begun): void
     {
         [$named, $ttl, $isSkipped] = $load->settings();
-        if ($isSkipped || !Names::areStampable($named)) {
-            return [];
+        if ($isSkipped) {
+            return;
+        }
+        if (!Names::areStampable($named)) {
+            $this->log->warning(self::UNNAMED, 'the tags ' . \implode(', ', $named));
+            return;
         }
         $late = [];
         foreach ($jobs as $job) {
@@ -565,10 +611,8 @@ final class Cache
             $entry = $this->entry($job, $life, $own[$i] ? $texts[$i] : null, $versions, $d);
             $fills[$i] = [$job, $entry, $life[0] + \max($life[1], $life[2])];
         }
-        $stored = [];
         foreach ($this->leases->fill(\array_values($fills)) as $at => $accepted) {
             $i = \array_keys($fills)[$at];
-            $accepted && $stored[$i] = true;
             if ($own[$i] || !$accepted) {
                 $this->counts[$accepted === null ? 'errors' : ($accepted ? 'sets' : 'refused')]++;
             }
@@ -576,7 +620,6 @@ final class Cache
                 $this->remember($jobs[$i]->read, Entry::parse($fills[$i][1]), $begun);
             }
         }
-        return $stored;
     }
 
     /**
@@ -632,11 +675,10 @@ final class Cache
     {
         $loading = $this->loading;
         foreach ($reads as $read) {
-            if (isset($loading[$read->key])) {
-                throw new \LogicException("the loader of the key $read->key fetches it, which would never end");
-            }
-            $this->loading[$read->key] = true;
+            $this->refuseOwn($read);
         }
+        $this->loading += \array_fill_keys(\array_column($reads, 'key'), true);
+        unset($this->loading['']); // of reads that have no key
         $this->counts['loads'] += \count($reads);
         try {
             return $loader($reads, $load);
@@ -645,6 +687,14 @@ final class Cache
             throw $e;
         } finally {
             $this->loading = $loading;
+        }
+    }
+
+    /** @throws \LogicException if a loader of the key runs */
+    private function refuseOwn(Read $read): void
+    {
+        if (isset($this->loading[$read->key])) {
+            throw new \LogicException("the loader of the key $read->key fetches it, which would never end");
         }
     }
 
@@ -682,7 +732,7 @@ final class Cache
         }
         $this->isRegistered = true;
         $end = function (): void {
-            if ($this->postponed === [] && !$this->leases->lost !== []) {
+            if ($this->postponed === [] && $this->leases->lost === []) {
                 return;
             }
             if (\function_exists('fastcgi_finish_request')) {

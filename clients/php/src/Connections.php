@@ -38,11 +38,18 @@ final class Connections
         $this->name = $name ?? \substr(\sha1($function->getFileName() . ':' . $function->getStartLine()), 0, 16);
     }
 
+    /** @return array<string, mixed> without the function, which has the password */
+    public function __debugInfo(): array
+    {
+        return ['name' => $this->name, 'isCluster' => $this->isCluster];
+    }
+
     /**
      * Connects to one server.
      *
      * @param string               $url          redis://user:password@host:6379/0, rediss:// for TLS, or
-     *                                           unix:///path
+     *                                           unix:///path. As for the worker, it may have
+     *                                           ?db=0, and with TLS ?skip_verify=true
      * @param bool                 $isPersistent keeps connections for later requests of a process of PHP-FPM
      * @param array<string, mixed> $tls          the options of PHP's context `ssl`, such as `cafile`
      *
@@ -78,6 +85,9 @@ final class Connections
     ): self {
         $parts = self::parse($url);
         $all = \array_map(self::parse(...), $sentinels);
+        if (\array_filter(\array_column($all, 'database'))) {
+            throw new \ValueError('the URL of a Sentinel: it has no database; give that of the master in $url');
+        }
         $open = static function (float $seconds) use ($parts, $all, $service, $tls): \Redis {
             $error = null;
             foreach ($all as $sentinel) {
@@ -104,12 +114,17 @@ final class Connections
      * @param list<string>         $seeds host:port of some nodes
      * @param string|list<string>  $auth  a password, or a user and a password. '': none
      * @param array<string, mixed> $tls   as for `url`. Empty: without TLS
+     *
+     * @throws \ValueError for other seeds
      */
     public static function cluster(
         array $seeds,
         #[\SensitiveParameter] string|array $auth = '',
         array $tls = [],
     ): self {
+        if (\preg_grep('~^(tls://)?[^/?@]+:\d+$~D', $seeds, \PREG_GREP_INVERT)) {
+            throw new \ValueError('the seeds of a Redis Cluster must be host:port; it has only database 0');
+        }
         $open = static fn (float $seconds): \RedisCluster
             => new \RedisCluster(null, $seeds, $seconds, $seconds, false, $auth === '' ? null : $auth, $tls ?: null);
         return new self($open, \substr(\sha1(\implode(',', $seeds)), 0, 16), true);
@@ -137,6 +152,12 @@ final class Connections
         if ($this->latest?->get() === $link) {
             throw new \LogicException('Connections: the function must return a new connection each time');
         }
+        if ($link instanceof \Redis && !$link->isConnected()) {
+            throw new Fault('Redis cannot be reached: the function returned a \Redis that is not connected', false);
+        }
+        if ($link->getMode() !== \Redis::ATOMIC) {
+            throw new \LogicException('Connections: the connection is in multi() or pipeline(); return a new one');
+        }
         foreach (['OPT_PREFIX', 'OPT_SERIALIZER', 'OPT_COMPRESSION'] as $option) {
             if ($link->getOption(\constant("Redis::$option"))) {
                 throw new \LogicException("Connections: the connection has $option; return a new connection without "
@@ -160,7 +181,29 @@ final class Connections
         if (!$isKnown || !isset($parts['host'])) {
             throw new \ValueError('the URL of Redis must begin with redis://, rediss:// or unix://, and have a host');
         }
-        return $parts;
+        // No error has a text of the URL, which may be a part of a password.
+        $refuse = static fn (string $why): never => throw new \ValueError("the URL of Redis: $why");
+        isset($parts['fragment']) && $refuse('it has # after the host; write %23 for # in a password');
+        $options = [];
+        foreach (\array_filter(\explode('&', $parts['query'] ?? ''), \strlen(...)) as $part) {
+            [$name, $value] = \array_map(\rawurldecode(...), \explode('=', $part, 2)) + [1 => ''];
+            $isKnown = \in_array($name, ['db', 'skip_verify'], true);
+            $isKnown || $refuse('its query has an unknown option; known are db, skip_verify');
+            isset($options[$name]) && $refuse("its query has $name twice");
+            $options[$name] = $value;
+        }
+        $path = $parts['scheme'] === 'unix' ? '/' : $parts['path'] ?? '/';
+        \preg_match('~^/\d*$~D', $path) === 1 || $refuse('its path must be / and the number of a database');
+        $path !== '/' && isset($options['db']) && $refuse('it has the database twice, in the path and in the query');
+        $database = $options['db'] ?? (\substr($path, 1) ?: '0');
+        $isNumber = \preg_match('/^\d+$/D', $database) === 1 && (int) $database < 1 << 31;
+        $isNumber || $refuse('its database must be a number, 0 or more');
+        $verify = \strtolower($options['skip_verify'] ?? 'false');
+        $isBool = \in_array($verify, ['1', 't', 'true', '0', 'f', 'false'], true);
+        $isBool || $refuse('its option skip_verify must be true or false');
+        $skips = $verify[0] === '1' || $verify[0] === 't';
+        $skips && $parts['scheme'] !== 'rediss' && $refuse('it has skip_verify, but TLS is off');
+        return ['database' => (int) $database, 'skips' => $skips] + $parts;
     }
 
     /**
@@ -174,21 +217,30 @@ final class Connections
         array $tls,
     ): \Redis {
         $redis = new \Redis();
+        $tls = $parts['skips'] ? ['verify_peer' => false, 'verify_peer_name' => false] + $tls : $tls;
         $tls = $parts['scheme'] === 'rediss' ? ['stream' => $tls] : [];
         $user = isset($parts['user']) && $parts['user'] !== '' ? [\rawurldecode($parts['user'])] : [];
         $auth = isset($parts['pass']) ? ['auth' => [...$user, \rawurldecode($parts['pass'])]] : [];
         $host = ($parts['scheme'] === 'rediss' ? 'tls://' : '') . \trim($parts['host'], '[]');
         $where = $parts['scheme'] === 'unix' ? [$parts['path'] ?? '', 0] : [$host, $parts['port'] ?? 6379];
-        // A persistent connection has a user and a database: it must not serve another URL.
+        // A persistent connection has a user and a database, and must not serve another URL. A pool of
+        // phpredis ignores the ID, so SELECT is always sent.
         $id = $isPersistent ? \sha1(\serialize([$parts, $tls])) : null;
-        \error_clear_last();
-        $open = $isPersistent ? $redis->pconnect(...) : $redis->connect(...);
-        if (!@$open($where[0], $where[1], $seconds, $id, 0, $seconds, $tls + $auth)) {
-            throw new \RedisException(\trim(\error_get_last()['message'] ?? 'the password is wrong'));
+        $reason = null; // PHP's first warning; the last one only says that TLS has failed
+        \set_error_handler(static function (int $level, string $text) use (&$reason): bool {
+            $reason ??= \preg_replace(['/^[\w:]+\(\): /', '/\s+/'], ['', ' '], \trim($text));
+            return true;
+        });
+        try {
+            $open = $isPersistent ? $redis->pconnect(...) : $redis->connect(...);
+            if (!$open($where[0], $where[1], $seconds, $id, 0, $seconds, $tls + $auth)) {
+                throw new \RedisException($reason ?? 'the password is wrong');
+            }
+        } finally {
+            \restore_error_handler();
         }
-        $database = $parts['scheme'] === 'unix' ? 0 : (int) \trim($parts['path'] ?? '', '/');
-        if ($database > 0 && !$redis->select($database)) {
-            throw new \RedisException("there is no database $database");
+        if (($isPersistent || $parts['database'] > 0) && !$redis->select($parts['database'])) {
+            throw new \RedisException("there is no database $parts[database]");
         }
         return $redis;
     }

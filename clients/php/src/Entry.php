@@ -23,6 +23,7 @@ final readonly class Entry
     public const LONGEST = 64 << 20;
 
     private const CHUNK = 8192;
+    private const DEEPEST = 512; // of a value: arrays in arrays, and what they have
     private const WRITE = \JSON_THROW_ON_ERROR | \JSON_UNESCAPED_SLASHES | \JSON_UNESCAPED_UNICODE
         | \JSON_PRESERVE_ZERO_FRACTION;
 
@@ -41,10 +42,10 @@ final readonly class Entry
     /** Parses an entry of format 1 or 2. False: of another format or codec, it stays. Null: it cannot be read. */
     public static function parse(string $bytes): self|false|null
     {
-        $fields = \json_decode($bytes, true, 512, \JSON_BIGINT_AS_STRING);
+        $fields = \json_decode($bytes, true, self::DEEPEST + 1, \JSON_BIGINT_AS_STRING);
         if ($fields === null) {
             // The first line names the format. After an unknown one, anything may follow.
-            $fields = \json_decode(\strstr($bytes, "\n", true) ?: '', true, 512, \JSON_BIGINT_AS_STRING);
+            $fields = \json_decode(\strstr($bytes, "\n", true) ?: '', true, self::DEEPEST, \JSON_BIGINT_AS_STRING);
             if (!\is_array($fields) || ($fields['f'] ?? 1) === 1) {
                 return null;
             }
@@ -80,7 +81,7 @@ final readonly class Entry
         if ($f === 2 || $c !== '') {
             $packed = $f === 2 ? \substr(\strstr($bytes, "\n") ?: '', 1) : self::unquoted($v);
             $text = $c === '' ? $packed : self::unpacked((string) $packed);
-            $v = \json_decode((string) $text, true, 512, \JSON_BIGINT_AS_STRING);
+            $v = \json_decode((string) $text, true, self::DEEPEST, \JSON_BIGINT_AS_STRING);
             if ($v === null && $text !== 'null') {
                 return null;
             }
@@ -130,13 +131,13 @@ final readonly class Entry
     /** Returns the JSON of a value. @throws \JsonException if it has none */
     public static function encode(mixed $value): string
     {
-        return \json_encode($value, self::WRITE);
+        return \json_encode($value, self::WRITE, self::DEEPEST);
     }
 
     /** Returns what the JSON of a value says: arrays for objects. Integers beyond 64 bits are text. */
     public static function decode(string $json): mixed
     {
-        return \json_decode($json, true, 512, \JSON_BIGINT_AS_STRING | \JSON_THROW_ON_ERROR);
+        return \json_decode($json, true, self::DEEPEST, \JSON_BIGINT_AS_STRING | \JSON_THROW_ON_ERROR);
     }
 
     /**

@@ -36,10 +36,18 @@ final class Leases
      */
     public array $lost = [];
 
+    /** @var array<array{self, Job, int}> by token: leases that loads of a process use, and the process */
+    private static array $held = [];
+
+    private static bool $isRegistered = false; // for the end of the process or request
+
     private float $look = 0; // when to look for them again
 
-    public function __construct(private readonly Backend $backend, private readonly Options $options)
-    {
+    public function __construct(
+        private readonly Backend $backend,
+        private readonly Options $options,
+        private readonly Log $log,
+    ) {
     }
 
     /** How long a lease lasts, in milliseconds. */
@@ -118,8 +126,7 @@ final class Leases
     public function versions(array $tags, float $longest): array
     {
         $stamps = \array_map(static fn (string $tag): array => self::stamp($tag, $longest), $tags);
-        $found = \array_map(static fn (mixed $v): string => \is_string($v) ? $v : '', $this->backend->run($stamps));
-        return \array_combine($tags, $found);
+        return \array_combine($tags, $this->texts($this->backend->run($stamps)));
     }
 
     /**
@@ -140,7 +147,7 @@ final class Leases
                 [(string) $job->lease, $entry, $px],
             );
         }
-        return \array_map(function (mixed $reply): ?bool {
+        $accepted = \array_map(function (mixed $reply): ?bool {
             if ($reply instanceof \Exception) {
                 $this->refuse($reply);
                 return null;
@@ -150,18 +157,25 @@ final class Leases
             }
             return $reply === 1;
         }, $this->backend->run($commands));
+        foreach ($accepted as $i => $isAccepted) {
+            if ($isAccepted) {
+                unset(self::$held[$fills[$i][0]->token]);
+            }
+        }
+        return $accepted;
     }
 
     /**
-     * Gives leases back. With `$removes`, the entries that were read before go too.
+     * Gives back leases that are held. With `$removes`, the entries that were read before go too.
      *
      * @param list<Job> $jobs
      */
     public function release(array $jobs, bool $removes): void
     {
-        $jobs = \array_values(\array_filter($jobs, static fn (Job $job): bool => $job->lease !== null));
+        $jobs = \array_values(\array_filter($jobs, static fn (Job $job): bool => isset(self::$held[$job->token])));
         $commands = [];
         foreach ($jobs as $job) {
+            unset(self::$held[$job->token]);
             $name = (string) Names::lease($job->read->key);
             $commands[] = $removes && $job->hash !== ''
                 ? Scripts::command('release', [$name, $job->read->key], [$job->lease, $job->hash])
@@ -232,9 +246,20 @@ final class Leases
             $this->refuse($answer);
             return;
         }
-        $job->versions = \array_map(static fn (mixed $v): string => \is_string($v) ? $v : '', $own);
+        $job->versions = $this->texts($own);
         if ($answer[0] === 'lease') {
             $job->lease = $answer[1];
+            self::$held[$job->token] = [$this, $job, \getmypid()];
+            self::$isRegistered || \register_shutdown_function(self::end(...));
+            self::$isRegistered = true;
+        }
+    }
+
+    /** Gives back the leases of loaders that have ended the process. The process of a fork has others. */
+    private static function end(): void
+    {
+        foreach (self::$held as [$leases, $job, $process]) {
+            $process === \getmypid() && $leases->release([$job], false);
         }
     }
 
@@ -255,7 +280,24 @@ final class Leases
         $text = $error->getMessage();
         if (\preg_match('/^(NOPERM|OOM|MISCONF)|unknown command|ACL failure|The user executing/', $text) === 1) {
             $this->refusal = new \RuntimeException("nothing is stored: $text", 0, $error);
+        } elseif (!$error instanceof Fault) {
+            $this->log->warning('Redis refuses to store a value', $error);
         }
+    }
+
+    /**
+     * Returns versions, '' for none.
+     *
+     * @param array<mixed> $replies
+     *
+     * @return array<string>
+     */
+    private function texts(array $replies): array
+    {
+        return \array_map(function (mixed $reply): string {
+            $reply instanceof \Exception && $this->refuse($reply);
+            return \is_string($reply) ? $reply : '';
+        }, $replies);
     }
 
     private function lose(Job $job): void

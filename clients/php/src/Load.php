@@ -26,7 +26,10 @@ final class Load
         }
     }
 
-    /** Replaces the TTL by one in milliseconds that the value never exceeds. With less than 1 it is not stored. */
+    /**
+     * Replaces the TTL by one in milliseconds that the value never exceeds. With less than 1 it is not
+     * stored. Null keeps the time of the read for it.
+     */
     public function ttl(int $ms): void
     {
         $this->ttl = $ms;

@@ -23,11 +23,16 @@ final class Log
             return;
         }
         $this->shared->set("log $message", true, Shared::now() + self::PAUSE);
-        if ($this->logger !== null) {
-            $this->logger->warning($message, $why instanceof \Throwable ? ['exception' => $why] : ['reason' => $why]);
-            return;
+        $isThrown = $why instanceof \Throwable;
+        $reason = $isThrown ? $why->getMessage() : $why;
+        try {
+            if ($this->logger !== null) {
+                $this->logger->warning($message, $isThrown ? ['exception' => $why] : ['reason' => $why]);
+                return;
+            }
+        } catch (\Throwable $e) {
+            $reason .= " (and the logger has failed: {$e->getMessage()})";
         }
-        $reason = $why instanceof \Throwable ? $why->getMessage() : $why;
         \error_log("unstale: $message" . ($reason === null ? '' : ": $reason"));
     }
 }

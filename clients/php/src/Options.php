@@ -26,7 +26,7 @@ final readonly class Options
      *                                      each at most once per minute. Default: error_log()
      * @param int                  $memory  for how many milliseconds a value is kept in APCu, and may be old
      *                                      there, up to 60,000. 0: not at all. Without APCu, each process
-     *                                      keeps its own
+     *                                      keeps its own, of 256 values
      * @param bool|null            $later   whether expired values are replaced after the response, or by
      *                                      `Cache::finish`. False: at once, by the call that finds them.
      *                                      Default: true if PHP can end the response, as in PHP-FPM

@@ -87,9 +87,10 @@ final class Outbox
         $transaction = new Transaction($pdo);
         $committing = false;
         try {
+            $pdo->exec('SAVEPOINT unstale');
             $result = $function($transaction);
             $transaction->end();
-            if (!$pdo->inTransaction()) {
+            if (!self::isSame($pdo)) {
                 throw new \LogicException('commit transaction: the function has ended it, or has caught a deadlock');
             }
             $committing = true;
@@ -97,8 +98,11 @@ final class Outbox
             return new Committed($result, $transaction->token());
         } catch (\Throwable $error) {
             try {
-                $transaction->end();
-                $pdo->rollBack();
+                try {
+                    $transaction->end();
+                } finally {
+                    $pdo->rollBack();
+                }
             } catch (\Throwable) {
                 // It has ended, or the connection is lost, which ends it.
             }
@@ -106,6 +110,16 @@ final class Outbox
                 throw new CommitError($transaction->token(), $error);
             }
             throw $error;
+        }
+    }
+
+    /** Reports whether the transaction is the one with the savepoint: without autocommit, another may have followed. */
+    private static function isSame(\PDO $pdo): bool
+    {
+        try {
+            return $pdo->inTransaction() && $pdo->exec('RELEASE SAVEPOINT unstale') !== false;
+        } catch (\PDOException $error) {
+            return ($error->errorInfo[1] ?? 0) !== 1305 ? throw $error : false;
         }
     }
 

@@ -58,7 +58,7 @@ final readonly class Settled
             $source !== $token->source => 'the token belongs to another outbox',
             $token->many => 'the token has more than ' . Token::MOST_ROWS . ' rows, or too many ranges of IDs; '
                 . 'whether they are settled is unknown',
-            $row[10] !== '' => "a row of the token is a dead letter: $row[10]",
+            ($row[10] ?? '') !== '' => "a row of the token is a dead letter: $row[10]",
             default => null,
         };
         return new self($error === null && !\array_filter(\array_slice($row, 7, 3)), $left, $error);

@@ -12,14 +12,17 @@ namespace Unstale;
  */
 final class Shared
 {
-    private const MOST = 4096; // without APCu
+    private const SWEEP = 1000; // ms
 
     private readonly bool $inAPCu;
 
     /** @var array<array{mixed, float}> */
     private array $own = [];
 
-    public function __construct(private readonly string $prefix)
+    private float $sweep = 0; // when to drop what has expired
+
+    /** @param int $most without APCu */
+    public function __construct(private readonly string $prefix, private readonly int $most = 4096)
     {
         $this->inAPCu = \function_exists('apcu_enabled') && \apcu_enabled();
     }
@@ -45,8 +48,14 @@ final class Shared
             \apcu_store($this->prefix . $name, [$value, $until], (int) \ceil(($until - self::now()) / 1000) + 1);
             return;
         }
-        if (\count($this->own) >= self::MOST) {
-            $this->own = [];
+        $now = self::now();
+        if ($now >= $this->sweep) {
+            $this->sweep = $now + self::SWEEP;
+            $this->own = \array_filter($this->own, static fn (array $known): bool => $now < $known[1]);
+        }
+        unset($this->own[$name]);
+        if (\count($this->own) >= $this->most) {
+            unset($this->own[\array_key_first($this->own)]); // the oldest
         }
         $this->own[$name] = [$value, $until];
     }

@@ -122,7 +122,7 @@ final class CacheTest extends ReaderTest
             }
         }
         self::assertSame(['TIME', 'HGET', 'UNLINK of the probe', 'MGET'], \array_slice($names, 0, 4));
-        self::assertSame(['EVALSHA', 'EVALSHA', 'TIME', 'HGET'], \array_slice($names, 4, 4));
+        self::assertSame(['TIME', 'EVALSHA', 'EVALSHA', 'TIME', 'HGET'], \array_slice($names, 4, 5)); // the first ends the wait
     }
 
     public function testTimesAreThoseOfRedisWhateverTheClockOfTheMachineSays(): void
@@ -275,7 +275,7 @@ final class CacheTest extends ReaderTest
             self::assertSame('new', $cache->fetch(new Read("k$i", 60_000), self::of('new')));
             self::assertSame('new', $cache->fetch(new Read("k$i", 60_000), self::unexpected(...)));
         }
-        self::$server->store('k', ['e' => -1, 'v' => 'old']);
+        self::$server->store('k', ['e' => -1000, 'v' => 'old']);
         self::assertSame('new', $cache->fetch(new Read('k', 60_000), self::of('new')));
     }
 
@@ -354,7 +354,7 @@ final class CacheTest extends ReaderTest
             self::assertSame('the database is away', $e->getMessage());
         }
         self::assertSame([[], 1], [$this->redis->keys('*'), $cache->stats()['loadErrors']]);
-        self::$server->store('other', ['e' => -1, 'o' => 60_000, 'v' => 'old']);
+        self::$server->store('other', ['e' => -1000, 'o' => 60_000, 'v' => 'old']);
         $cache->fetch(new Read('other', 60_000), static fn (Load $load) => $load->skip());
         self::assertSame([], $this->redis->keys('*'));
     }
@@ -384,7 +384,7 @@ final class CacheTest extends ReaderTest
     {
         $cache = $this->open();
         $read = new Read('k', 60_000, stale: 60_000);
-        self::$server->store('k', ['e' => -1, 's' => 60_000, 'v' => 'old']);
+        self::$server->store('k', ['e' => -1000, 's' => 60_000, 'v' => 'old']);
         $this->redis->set('lock:fill:{k}', 'other:1');
         self::assertSame(['old', 'redis', true], self::all($cache->fetchResult($read, self::unexpected(...))));
         $this->redis->del('lock:fill:{k}');
@@ -400,7 +400,7 @@ final class CacheTest extends ReaderTest
     {
         $cache = $this->open(later: true);
         $read = new Read('k', 60_000, stale: 60_000);
-        self::$server->store('k', ['e' => -1, 's' => 60_000, 'v' => 'old']);
+        self::$server->store('k', ['e' => -1000, 's' => 60_000, 'v' => 'old']);
         $loads = 0;
         $load = static function () use (&$loads): string {
             return 'new' . ++$loads;
@@ -410,12 +410,12 @@ final class CacheTest extends ReaderTest
         self::assertSame(0, $loads);
         $cache->finish();
         self::assertSame([1, 'new1'], [$loads, $cache->fetch($read, self::unexpected(...))]);
-        self::$server->store('k', ['e' => -1, 's' => 60_000, 'v' => 'old']);
+        self::$server->store('k', ['e' => -1000, 's' => 60_000, 'v' => 'old']);
         $cache->fetch($read, static fn () => throw new \RuntimeException('the database is away'));
         self::$server->store('k', ['v' => 'of another reader']);
         $cache->finish();
         self::assertSame('of another reader', $cache->fetch($read, self::unexpected(...)));
-        self::$server->store('k', ['e' => -1, 's' => 60_000, 'v' => 'old']);
+        self::$server->store('k', ['e' => -1000, 's' => 60_000, 'v' => 'old']);
         $cache->fetch($read, static fn () => throw new \RuntimeException('the database is away'));
         $cache->finish();
         self::assertSame([], $this->redis->keys('lock:*'));
@@ -426,7 +426,7 @@ final class CacheTest extends ReaderTest
         $cache = $this->open();
         $read = new Read('k', 60_000, stale: 0, staleOnError: 60_000);
         $fails = static fn () => throw new \RuntimeException('the database is away');
-        $old = ['e' => -1, 'o' => 60_000, 'v' => 'old'];
+        $old = ['e' => -1000, 'o' => 60_000, 'v' => 'old'];
         self::$server->store('k', $old);
         self::assertSame(['old', 'redis', true], self::all($cache->fetchResult($read, $fails)));
         self::assertSame(['old', 'redis', true], self::all($cache->fetchResult($read, self::unexpected(...)))); // a pause
@@ -552,12 +552,184 @@ final class CacheTest extends ReaderTest
         self::assertSame(1, $cache->stats()['refused']);
     }
 
-    public function testALoaderThatFetchesItsOwnKeyIsAnError(): void
+    public function testALoaderThatFetchesItsOwnKeyIsAnErrorAtOnce(): void
     {
         $cache = $this->open();
         $read = new Read('k', 60_000);
-        $this->expectExceptionMessage('the loader of the key k fetches it, which would never end');
-        $cache->fetch($read, static fn () => $cache->fetch(new Read('other', 1000), static fn () => $cache->fetch($read, self::of(1))));
+        $own = [
+            static fn () => $cache->fetch($read, self::of(1)),
+            static fn () => $cache->fetchMany([new Read('more', 1000), $read], self::of([])),
+            static fn () => $cache->fetch(new Read('other', 1000), static fn () => $cache->fetch($read, self::of(1))),
+        ];
+        foreach ($own as $loader) {
+            $begun = \hrtime(true);
+            try {
+                $cache->fetch($read, $loader);
+                self::fail('the key is that of the loader');
+            } catch (\LogicException $e) {
+                self::assertSame('the loader of the key k fetches it, which would never end', $e->getMessage());
+            }
+            self::assertLessThan(5000, (\hrtime(true) - $begun) / 1e6); // a lease is for 10 s
+            self::assertSame([], $this->redis->keys('*'));
+        }
+    }
+
+    public function testAValueWhoseJSONThrowsAnythingIsReturnedAndNotStored(): void
+    {
+        $cache = $this->open();
+        $odd = new class () implements \JsonSerializable {
+            public function jsonSerialize(): never
+            {
+                throw new \TypeError('it has no JSON');
+            }
+        };
+        self::assertSame($odd, $cache->fetch(new Read('k', 60_000), self::of($odd)));
+        self::assertSame([[], 1], [$this->redis->keys('*'), $cache->stats()['errors']]);
+        self::assertSame('it has no JSON', $this->warnings[0][1]['exception']->getMessage());
+    }
+
+    public function testALoggerThatThrowsFailsNothing(): void
+    {
+        $logger = new class () {
+            public function warning(): never
+            {
+                throw new \Error('the disk is full');
+            }
+        };
+        $file = \tempnam(\sys_get_temp_dir(), 'unstale-log-');
+        $before = \ini_set('error_log', $file);
+        try {
+            self::assertSame("\xff", $this->open(logger: $logger)->fetch(new Read('k', 60_000), self::of("\xff")));
+        } finally {
+            \ini_set('error_log', (string) $before);
+        }
+        self::assertMatchesRegularExpression('/a value cannot be stored: .*the disk is full/', \file_get_contents($file));
+        self::assertSame([], $this->redis->keys('*'));
+        \unlink($file);
+    }
+
+    /** @dataProvider endings */
+    public function testALoaderThatEndsTheProcessGivesTheLeaseBack(string $code): void
+    {
+        self::assertSame('loads', self::program(self::$server, "
+            \$cache->fetchMany([new Read('a', 60_000), new Read('b', 60_000)], function () use (\$cache) {
+                \$cache->fetch(new Read('c', 60_000), function () { echo 'loads'; $code; });
+            });"));
+        self::assertSame([], $this->redis->keys('*'));
+    }
+
+    /** @return list<list<string>> */
+    public static function endings(): array
+    {
+        return [['exit'], ['str_repeat("x", PHP_INT_MAX - 100)'], ['set_time_limit(1); for (;;);'], ['require "none"']];
+    }
+
+    public function testAProcessThatIsForkedByALoaderKeepsItsLease(): void
+    {
+        self::program(self::$server, "\$cache->fetch(new Read('k', 60_000), function () {
+            pcntl_fork() === 0 && exit;
+            pcntl_wait(\$status);
+            return 1;
+        });");
+        self::assertSame(['k'], $this->redis->keys('*'));
+    }
+
+    /** Runs code in a process of its own, and returns what it writes. */
+    private static function program(RedisServer|Proxy $redis, string $code): string
+    {
+        $program = 'require ' . \var_export(\dirname(__DIR__) . '/autoload.php', true) . ';'
+            . 'use Unstale\{Cache, Connections, Options, Read};'
+            . "ini_set('display_errors', 0); ini_set('error_log', '/dev/null');"
+            . "(function () { \$connections = Connections::url('redis://127.0.0.1:$redis->port');"
+            . "\$cache = new Cache(\$connections, new Options(timeout: 2000)); $code })();";
+        return (string) \shell_exec(\PHP_BINARY . ' -r ' . \escapeshellarg($program));
+    }
+
+    public function testReadsWithoutInvalidationsAreLoadedTogetherAndThoseWithoutAKeyAreKeptApart(): void
+    {
+        $cache = $this->open();
+        $bad = static fn (string $key): Read => new Read($key, 1000, error: 'an ID of the read is true');
+        self::assertSame([1], $cache->fetch($bad(''), static fn (): array => [$cache->fetch($bad(''), self::of(1))]));
+        $loaded = [];
+        $load = static function (array $missing) use (&$loaded): array {
+            $loaded[] = \array_column($missing, 'key');
+            return ['' => 'none', 'a' => 'A', 'b' => 'B', 'else' => 1];
+        };
+        self::assertSame(['a' => 'A', 'b' => 'B'], $cache->fetchMany(\array_map($bad, ['', 'a', 'b', 'a', '', '']), $load));
+        self::assertSame(['a' => 'A', '' => 'none'], $cache->fetchMany([$bad('a'), $bad('')], $load));
+        self::assertSame([['a', 'b'], ['a', '']], $loaded);
+        self::assertSame([], $cache->fetchMany([$bad(''), $bad('')], self::unexpected(...)));
+    }
+
+    public function testWhatCannotBeCachedIsLogged(): void
+    {
+        $reads = [
+            'its key or a tag' => [new Read('a}b', 1000), new Read('k', 1000, tags: ["\xff"]), new Read('', 1000)],
+            'refuses to store' => [new Read('k', 1000, tags: ['list'])],
+            'refuses to read' => [new Read('list', 1000)],
+        ];
+        $this->redis->rPush('list', 'x');
+        $this->redis->rPush('stamp:list', 'x');
+        foreach ($reads as $text => $some) {
+            foreach ($some as $read) {
+                self::clearAPCu();
+                $this->warnings = [];
+                self::assertSame(1, $this->open()->fetch($read, self::of(1)));
+                self::assertStringContainsString($text, $this->warnings[0][0] ?? 'nothing is logged');
+            }
+        }
+        self::clearAPCu();
+        $this->warnings = [];
+        $this->open()->fetch(new Read('k', 1000), static function (Load $load): int {
+            $load->tag('a}b');
+            return 1;
+        });
+        self::assertStringContainsString('its key or a tag', $this->warnings[0][0] ?? 'nothing is logged');
+    }
+
+    public function testRefusedReadsAreUnhealthyUntilOneIsNot(): void
+    {
+        $this->redis->rawCommand('ACL', 'SETUSER', 'shop', 'reset', 'on', '>secret', '+@all', '~shop:*', '~lock:*', '~stamp:shop');
+        $cache = $this->cache(Connections::url('redis://shop:secret@127.0.0.1:' . self::$server->port));
+        $cache->fetch(new Read('other', 60_000), self::of(1));
+        self::assertStringContainsString('NOPERM', $cache->healthy()->getMessage());
+        self::assertStringContainsString('refuses to read', $this->warnings[0][0]);
+        $cache->fetch(new Read('shop:1', 60_000), self::of(1));
+        self::assertNull($cache->healthy());
+        $cache->fetch(new Read('shop:2', 60_000, tags: ['other']), self::of(1));
+        self::assertStringContainsString('nothing is stored: NOPERM', $cache->healthy()->getMessage());
+        $cache->fetch(new Read('shop:3', 60_000, tags: ['shop']), self::of(1));
+        self::assertNull($cache->healthy());
+    }
+
+    public function testTheMemoryOfAProcessHasABound(): void
+    {
+        $memory = new Shared('test:', 3);
+        if (\function_exists('apcu_enabled') && \apcu_enabled()) {
+            self::markTestSkipped('APCu has the values');
+        }
+        $size = static fn (): int => \count((new \ReflectionProperty($memory, 'own'))->getValue($memory));
+        foreach (['a', 'b', 'a', 'c', 'd'] as $name) {
+            $memory->set($name, $name, Shared::now() + 60_000);
+        }
+        self::assertSame([null, 'a', 'c', 'd', 3], [...\array_map($memory->get(...), ['b', 'a', 'c', 'd']), $size()]);
+        (new \ReflectionProperty($memory, 'sweep'))->setValue($memory, 0);
+        foreach (['a', 'c', 'd'] as $name) {
+            $memory->set($name, $name, Shared::now() - 1);
+        }
+        (new \ReflectionProperty($memory, 'sweep'))->setValue($memory, 0);
+        $memory->set('e', 'e', Shared::now() + 60_000);
+        self::assertSame(['e', 1], [$memory->get('e'), $size()]);
+    }
+
+    public function testTheDeepestValueThatIsStoredCanBeRead(): void
+    {
+        $cache = $this->open();
+        $deep = static fn (int $depth): array => \json_decode(\str_repeat('[', $depth) . \str_repeat(']', $depth), true, 1000);
+        $cache->fetch(new Read('k', 60_000), self::of($deep(511)));
+        self::assertSame($deep(511), $cache->fetch(new Read('k', 60_000), self::unexpected(...)));
+        self::assertSame($deep(512), $cache->fetch(new Read('deeper', 60_000), self::of($deep(512))));
+        self::assertSame(0, $this->redis->exists('deeper'));
     }
 
     public function testAReadWithoutInvalidationsIsLoadedAndNotCached(): void
@@ -645,6 +817,15 @@ final class CacheTest extends ReaderTest
         self::assertSame(1, $this->redis->exists('lock:fill:{k}'));
         $proxy->rule(self::$server->port);
         $cache->finish();
+        self::assertSame([], $this->redis->keys('*'));
+    }
+
+    public function testALostLeaseIsGivenBackAtTheEndOfAProcess(): void
+    {
+        $this->open()->fetch(new Read('k', 60_000), static fn (Load $load) => $load->skip()); // Redis has the scripts
+        $proxy = $this->proxy(self::$server);
+        $proxy->rule(self::$server->port, 'lock:hold', 'after');
+        self::assertSame('1', self::program($proxy, "echo \$cache->fetch(new Read('k', 60_000), fn () => 1);"));
         self::assertSame([], $this->redis->keys('*'));
     }
 

@@ -33,6 +33,7 @@ final class DocsReadTest extends ReaderTest
         self::assertSame([['id' => 42, 'name' => 'a'], ['id' => 43, 'name' => 'b']], \array_values($results[1]));
         self::assertSame([['id' => 42, 'name' => 'a'], ['id' => 42, 'name' => 'a']], [$results[2], $results[3]]);
         self::assertSame(1, $this->cache($connections)->fetch(new \Unstale\Read('k', 1000), static fn (): int => 1));
+        self::assertSame(1, $server->admin()->exists('k'));
         $pdo->exec('DROP DATABASE docs');
     }
 }

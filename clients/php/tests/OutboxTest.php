@@ -456,6 +456,7 @@ final class OutboxTest extends TestCase
             self::assertSame('id', $error->field);
         }
         self::assertSame([], self::rows());
+        self::assertFalse($this->pdo->inTransaction());
     }
 
     public function testRefusesAnEnqueueAfterTheEndAndATransactionWithinOne(): void
@@ -483,6 +484,32 @@ final class OutboxTest extends TestCase
         } finally {
             self::assertFalse($this->pdo->inTransaction());
         }
+    }
+
+    /** @return list<array{string, string}> */
+    public static function replaced(): array
+    {
+        $begin = 'START TRANSACTION';
+        $off = 'SET autocommit = 0';
+        return [[$off, 'ROLLBACK'], [$off, 'DROP TABLE IF EXISTS x'], ['DO 0', "DROP TABLE IF EXISTS x; $begin"], ['DO 0', "ROLLBACK; $begin"]];
+    }
+
+    /** @dataProvider replaced */
+    public function testATransactionThatHasReplacedItIsNotCommitted(string $setup, string $statements): void
+    {
+        $this->pdo->exec($setup);
+        try {
+            $this->outbox->inTransaction($this->pdo, static function (Transaction $tx) use ($statements): void {
+                \array_map($tx->pdo->exec(...), \explode('; ', $statements));
+                $tx->pdo->exec('UPDATE stock SET n = 7 WHERE id = 2');
+                $tx->enqueue(self::product());
+            });
+            self::fail('it does not throw');
+        } catch (\LogicException $error) {
+            self::assertStringContainsString('the function has ended it', $error->getMessage());
+        }
+        self::assertSame([[], ['n' => 0]], [self::rows(), self::rows('n', 'stock')[1]]);
+        self::assertFalse($this->pdo->inTransaction());
     }
 
     public function testOtherErrorModesAreRefusedSinceTheyHideADeadlock(): void
@@ -529,9 +556,14 @@ final class OutboxTest extends TestCase
         self::assertSame([['n' => 2], ['n' => 2]], self::rows('n', 'stock'));
     }
 
-    public function testADeadlockThatTheFunctionCatchesIsNoticed(): void
+    /**
+     * @testWith ["autocommit = 1", "its transaction has ended"]
+     *           ["autocommit = 0", "has caught a deadlock"]
+     */
+    public function testADeadlockThatTheFunctionCatchesIsNoticed(string $setup, string $text): void
     {
         $other = $this->deadlock();
+        $this->pdo->exec("SET $setup");
         try {
             $this->outbox->inTransaction($this->pdo, static function (Transaction $tx) use ($other): void {
                 $tx->pdo->exec('UPDATE stock SET n = 7 WHERE id = 1');
@@ -544,7 +576,7 @@ final class OutboxTest extends TestCase
             });
             self::fail('it does not throw');
         } catch (\LogicException $error) {
-            self::assertStringContainsString('its transaction has ended', $error->getMessage());
+            self::assertStringContainsString($text, $error->getMessage());
         } finally {
             $other->reap_async_query();
             $other->query('COMMIT');
@@ -657,9 +689,9 @@ final class OutboxTest extends TestCase
         self::assertSame([], self::rows());
     }
 
-    public function testAConnectionThatIsLostBeforeCommitIsACommitError(): void
+    public function testAConnectionThatIsLostBeforeCommitIsNoCommitError(): void
     {
-        $this->expectException(CommitError::class);
+        $this->expectException(\PDOException::class);
         $this->outbox->inTransaction($this->pdo, static function (Transaction $tx): void {
             $tx->enqueue(self::product());
             self::$admin->exec('KILL ' . $tx->pdo->query('SELECT CONNECTION_ID()')->fetchColumn());

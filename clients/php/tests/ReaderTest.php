@@ -58,11 +58,11 @@ abstract class ReaderTest extends TestCase
     }
 
     /** Waits until something holds. */
-    protected static function eventually(string $what, callable $holds): void
+    protected static function eventually(string $what, callable $holds, int $seconds = 10): void
     {
-        for ($end = \hrtime(true) + 10_000_000_000; !$holds(); \usleep(200)) {
+        for ($end = \hrtime(true) + $seconds * 1_000_000_000; !$holds(); \usleep(200)) {
             if (\hrtime(true) > $end) {
-                self::fail("not within 10 s: $what");
+                self::fail("not within $seconds s: $what");
             }
         }
     }

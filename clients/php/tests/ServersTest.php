@@ -68,6 +68,31 @@ final class ServersTest extends ReaderTest
         $server->signal(\SIGCONT);
     }
 
+    public function testARedisThatHangsCostsOneTimeoutForAnyNumberOfKeysAtEachStep(): void
+    {
+        $reads = \array_map(static fn (int $i): Read => new Read("k$i", 60_000, tags: ["t$i"]), \range(1, 50));
+        $load = static fn (array $missing): array => \array_fill_keys(\array_column($missing, 'key'), 1);
+        foreach (['read', 'lease', 'fill'] as $step) {
+            $server = $this->start();
+            $proxy = $this->proxy($server);
+            $cache = $this->cache($proxy, timeout: 100, pause: 60_000);
+            $step === 'read' && $server->signal(\SIGSTOP);
+            $step === 'lease' && $proxy->first($server->port, 'lock:hold', 'CLIENT', 'PAUSE', '60000');
+            $begun = \hrtime(true);
+            $values = $cache->fetchMany($reads, static function (array $missing) use ($server, $load, $step, &$begun): array {
+                if ($step === 'fill') {
+                    $server->signal(\SIGSTOP);
+                    $begun = \hrtime(true);
+                }
+                return $load($missing);
+            });
+            $waits = (\hrtime(true) - $begun) / 1e6;
+            self::assertCount(50, $values);
+            self::assertGreaterThan(90, $waits, $step);
+            self::assertLessThan(1000, $waits, $step); // each reply has 100 ms in phpredis
+        }
+    }
+
     public function testABlackHoleThatTakesNoConnectionsCostsOneTimeout(): void
     {
         $server = $this->start('--tcp-backlog', '1');
@@ -257,7 +282,7 @@ final class ServersTest extends ReaderTest
             } catch (\RedisException) { // Sentinel ends the connections to a new master
                 return false;
             }
-        });
+        }, 60); // a Sentinel that did not run for two seconds does nothing for the next 30
         self::assertSame('new', $cache->fetch($other, self::unexpected(...)));
         $unknown = $this->cache(Connections::sentinel([$sentinel->url()], 'none'));
         self::assertSame(1, $unknown->fetch(self::read(), self::of(1)));

@@ -107,9 +107,9 @@ export function slow(redis: Connector, ms: number): Connector {
 }
 
 /** Waits until something holds. */
-export async function eventually(what: string, holds: () => Promise<boolean> | boolean): Promise<void> {
-  for (const end = performance.now() + 10_000; !(await holds()); ) {
-    if (performance.now() > end) throw new Error(`not within 10 s: ${what}`);
+export async function eventually(what: string, holds: () => Promise<boolean> | boolean, seconds = 10): Promise<void> {
+  for (const end = performance.now() + 1000 * seconds; !(await holds()); ) {
+    if (performance.now() > end) throw new Error(`not within ${seconds} s: ${what}`);
     await new Promise(setImmediate);
   }
 }

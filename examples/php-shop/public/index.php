@@ -26,7 +26,8 @@ if ($_SERVER['REQUEST_METHOD'] === 'POST') {
     header("Location: /product/$id");
     return;
 }
-$page = (new CachedPages(Servers::cache($mysql), $prices))->page($id, (string) ($_COOKIE['written'] ?? ''));
+$token = $_COOKIE['written'] ?? ''; // written[]=x makes it an array
+$page = (new CachedPages(Servers::cache($mysql), $prices))->page($id, is_string($token) ? $token : '');
 if ($page === null) {
     http_response_code(404);
     return;

@@ -19,8 +19,8 @@ use Unstale\Read;
 use function Illuminate\Support\enum_value;
 
 /**
- * What `Cache::store('unstale')` returns. `remember`, `rememberForever`, `sear` and `flexible` are
- * fetches with leases: no value from before an invalidation is stored after it.
+ * What `Cache::store` returns. `remember`, `rememberForever`, `sear` and `flexible` are fetches with
+ * leases: no value from before an invalidation is stored after it.
  *
  * ```php
  * $page = Cache::remember(ShopCache::productPage(42), null, fn () => Product::findOrFail(42)->toArray());
@@ -37,7 +37,7 @@ use function Illuminate\Support\enum_value;
  * the store that `plain` names, with its keys, and no invalidation reaches them. `get` finds what
  * was remembered, or else what was put. `put` deletes what was remembered, and `remember` does not
  * find what was put: a value that was read before a change must not outlive it. `increment` and
- * `touch` do not see what was remembered.
+ * `touch` do not see what was remembered. With tags, nothing is plain.
  */
 class Repository extends LaravelRepository
 {
@@ -59,7 +59,6 @@ class Repository extends LaravelRepository
      * Returns a value that was remembered, or else put. It never loads or waits.
      *
      * @param Read|\UnitEnum|array|string $key
-     * @param mixed                       $default
      */
     public function get($key, $default = null): mixed
     {
@@ -126,7 +125,6 @@ class Repository extends LaravelRepository
      *
      * @param Read|\UnitEnum|string $key
      * @param array|null            $ttl         null: the times of the read
-     * @param callable              $callback
      * @param array|null            $lock        has no effect: the lease is the lock
      * @param bool                  $alwaysDefer has no effect
      */
@@ -187,7 +185,7 @@ class Repository extends LaravelRepository
 
     /**
      * Returns a repository whose fetches store values with tags. All callers of a key should use the
-     * same tags. Nothing can be put into it.
+     * same tags. It has no plain methods: they would not know the tags.
      */
     public function tags($names)
     {
@@ -195,6 +193,12 @@ class Repository extends LaravelRepository
         $names = \is_array($names) ? \array_values($names) : \func_get_args();
         $names = \array_map(fn ($tag): string => $this->prefix . $this->name($tag), $names);
         $tagged->tags = [...$this->tags, ...$names];
+        $tagged->store = new class () {
+            public function __call(string $method, array $arguments): never
+            {
+                throw new \BadMethodCallException("$method is not for tags: use remember, flexible, forget or flush");
+            }
+        };
         return $tagged;
     }
 
@@ -231,7 +235,7 @@ class Repository extends LaravelRepository
     private function plain(mixed ...$keys): void
     {
         if ($this->tags !== []) {
-            throw new \BadMethodCallException('values with tags can only be remembered: use remember or flexible');
+            $this->store->put(); // throws
         }
         if ($keys !== []) {
             $this->cache->delete(\array_map(fn ($key): string => $this->read($key)->key, $keys));

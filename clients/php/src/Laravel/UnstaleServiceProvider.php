@@ -14,29 +14,19 @@ use Unstale\Connections;
 use Unstale\Options;
 
 /**
- * Adds the cache driver `unstale`, and the service `Unstale\Cache`. In config/cache.php, `stores`:
+ * Adds the cache driver `unstale`, and the service `Unstale\Cache`. For a store of config/cache.php
+ * see docs/php-frameworks.md. Its connection to Redis is one of its own, without prefix, serializer
+ * and compression: keys and values are the same in all languages.
  *
- * ```php
- * 'unstale' => [
- *     'driver' => 'unstale',
- *     'connection' => 'default', // of database.redis: the server and database of the worker
- *     'plain' => 'redis',        // the store of put, increment and locks
- *     'prefix' => '',            // what keys begin with that are given as text
- *     'database' => null,        // the connection to the primary, which write tokens ask
- *     'options' => [],           // of Unstale\Options, such as 'timeout' => 200
- * ],
- * ```
- *
- * The connection to Redis is one of its own, without prefix, serializer and compression: keys and
- * values are the same in all languages. For Sentinel or a Cluster, bind `Unstale\Cache` yourself.
+ * The service is the cache of the store `unstale`. For Sentinel or a Cluster, bind it yourself.
+ * Stores of other names have caches of their own.
  */
 final class UnstaleServiceProvider extends ServiceProvider
 {
     public function register(): void
     {
         $this->app->singletonIf(Cache::class, self::cache(...));
-        $this->callAfterResolving('cache', fn ($manager) => $manager->extend('unstale', self::repository(...)));
-        // After the response. Octane's copies of the application share this list, and the cache.
+        // After the response. Octane's copies of the application share this list, and the caches.
         $made = new \WeakMap();
         $this->app->afterResolving(Cache::class, static fn (Cache $cache) => $made[$cache] = true);
         $this->app->terminating(static function () use ($made): void {
@@ -44,30 +34,42 @@ final class UnstaleServiceProvider extends ServiceProvider
                 $cache->finish();
             }
         });
+        $make = self::repository(...); // the manager binds the function below to itself
+        $driver = fn (Application $app, array $config): Repository => $make($app, $config, $made);
+        $this->callAfterResolving('cache', static fn ($manager) => $manager->extend('unstale', $driver));
     }
 
-    private static function repository(Application $app, array $config): Repository
+    private static function repository(Application $app, array $config, \WeakMap $made): Repository
     {
         $plain = $app['cache']->store($config['plain'] ?? 'redis')->getStore();
-        $made = new Repository($app->make(Cache::class), $plain, $config);
+        $cache = $config['store'] === 'unstale' ? $app->make(Cache::class) : self::cache($app, $config);
+        $made[$cache] = true;
+        $repository = new Repository($cache, $plain, $config);
         if ($config['events'] ?? true) {
-            $made->setEventDispatcher($app['events']);
+            $repository->setEventDispatcher($app['events']);
         }
-        return $made;
+        return $repository;
     }
 
-    private static function cache(Application $app): Cache
+    /** @param array<string, mixed> $config of a store; empty: of the store `unstale` */
+    private static function cache(Application $app, array $config): Cache
     {
-        $config = $app['config']['cache.stores.unstale'] ?? [];
-        $redis = (new ConfigurationUrlParser())->parseConfiguration(
-            $app['config']['database.redis.' . ($config['connection'] ?? 'default')],
-        );
+        $config = $config ?: $app['config']['cache.stores.unstale']
+            ?? throw new \InvalidArgumentException('config/cache.php has no store unstale, which Unstale\Cache is for');
+        $name = $config['connection'] ?? 'default';
+        $all = $app['config']['database.redis'];
+        $redis = (new ConfigurationUrlParser())->parseConfiguration($all[$name] ?? []);
+        if (!isset($redis['host'])) {
+            throw new \InvalidArgumentException('the cache store ' . ($config['store'] ?? 'unstale')
+                . ": database.redis has no connection $name with a host" . (isset($all['clusters'][$name])
+                    ? ', but a cluster: name the store unstale, and bind Unstale\Cache in a provider' : ''));
+        }
         $redis = Arr::except($redis, ['prefix', 'serializer', 'compression', 'options']);
         $open = static fn (float $seconds, bool $isFresh): \Redis => (new PhpRedisConnector())->connect([
             'timeout' => $seconds,
             'read_timeout' => $seconds,
             'persistent' => ($redis['persistent'] ?? false) && !$isFresh,
-        ] + $redis, [])->client();
+        ] + $redis + ['database' => 0], [])->client(); // one that persists may be in another
         $options = ($config['options'] ?? []) + [
             'primary' => static fn (): \PDO => \app('db')->connection($config['database'] ?? null)->getPdo(),
             'logger' => $app['log'],

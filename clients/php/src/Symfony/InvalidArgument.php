@@ -12,8 +12,9 @@ final class InvalidArgument extends \InvalidArgumentException implements Invalid
     /** @internal */
     public static function unlessText(mixed $value, string $what): string
     {
-        if ((!\is_string($value) && !$value instanceof \Stringable) || (string) $value === '') {
-            throw new self("a $what must be text that is not empty, and is " . \get_debug_type($value));
+        $isText = \is_string($value) || $value instanceof \Stringable;
+        if (!$isText || (string) $value === '') {
+            throw new self("a $what " . ($isText ? 'is empty' : 'must be text, and is ' . \get_debug_type($value)));
         }
         return (string) $value;
     }

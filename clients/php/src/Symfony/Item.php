@@ -46,23 +46,14 @@ final class Item implements ItemInterface
         return $this;
     }
 
-    /**
-     * Sets when the value expires. Null: after the time of the read, or of the pool.
-     *
-     * @param \DateTimeInterface|null $expiration
-     */
+    /** Sets when the value expires. Null: after the time of the read, or of the pool. */
     public function expiresAt($expiration): static
     {
         $this->expiry = $expiration === null ? null : (float) $expiration->format('U.u');
         return $this;
     }
 
-    /**
-     * Sets after how many seconds the value expires. With 0 or less it is not stored. Null: after
-     * the time of the read, or of the pool.
-     *
-     * @param int|\DateInterval|null $time
-     */
+    /** Sets after how many seconds, or which interval, the value expires. With 0 it is not stored. */
     public function expiresAfter($time): static
     {
         if ($time instanceof \DateInterval) {

@@ -29,13 +29,18 @@ final class Pool implements TagAwareCacheInterface, ResetInterface
 {
     /**
      * @param string $namespace       what all keys and tags begin with that are not of a read
-     * @param int    $defaultLifetime for how many seconds the values of such keys count
+     * @param int    $defaultLifetime for how many seconds the values of such keys count, 1 to a year
+     *
+     * @throws \ValueError for another time
      */
     public function __construct(
         private readonly Cache $cache,
         private readonly string $namespace = '',
         private readonly int $defaultLifetime = 3600,
     ) {
+        if ($defaultLifetime < 1 || $defaultLifetime > 31_536_000) {
+            throw new \ValueError("defaultLifetime is $defaultLifetime, wanted 1 to 31536000 seconds, which is a year");
+        }
     }
 
     /**
