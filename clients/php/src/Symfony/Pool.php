@@ -23,7 +23,7 @@ use Unstale\Read;
  * default. Use the same for all callers of a key.
  *
  * Values are JSON: an object comes back as an array, also to the caller whose callback made it. The
- * other differences from Symfony's pools: null counts for two minutes at most; `$metadata` is empty.
+ * other differences from Symfony's pools: null counts for about two minutes; `$metadata` is empty.
  */
 final class Pool implements TagAwareCacheInterface, ResetInterface
 {
