@@ -13,11 +13,11 @@ demo: ## Run the main job on real servers; DEMO=serve keeps it running to play w
 
 .PHONY: demo-typescript
 demo-typescript: ## Read old prices with plain GET and SET in TypeScript, and none with the client; ROUNDS=100 makes it longer
-	@ROUNDS='$(ROUNDS)' scripts/demo-typescript
+	@ROUNDS='$(ROUNDS)' scripts/demo-client typescript
 
 .PHONY: demo-php
 demo-php: ## Read old prices with plain GET and SET in PHP, and none with the client; ROUNDS=100 makes it longer
-	@ROUNDS='$(ROUNDS)' scripts/demo-php
+	@ROUNDS='$(ROUNDS)' scripts/demo-client php
 
 .PHONY: test
 test: ## Run the tests on real servers: MySQL, or UNSTALE_TEST_DB=mariadb

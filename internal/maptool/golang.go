@@ -95,9 +95,9 @@ func (g *goWriter) writeRead(r *Read) {
 	entry := "read" + name
 	g.printf("\nvar %s = Map.Entry(%q, cache.Options{%s})\n", entry, r.Name, strings.Join(optionsOf(r), ", "))
 	g.comment(fmt.Sprintf("%s returns the read %s, with the key %s.", name, r.Name, r.Key), r.Comment)
-	var params []string
-	for _, h := range r.Holes {
-		params = append(params, localName(h.Name)+" "+goForms[h.Type].name)
+	params := g.locals(r, localName)
+	for i, h := range r.Holes {
+		params[i] += " " + goForms[h.Type].name
 	}
 	g.printf("func %s(%s) cache.Read {\n", name, strings.Join(params, ", "))
 	for _, h := range r.Holes {
@@ -105,17 +105,14 @@ func (g *goWriter) writeRead(r *Read) {
 			g.printf("\t%s\n\t\treturn %s.Refuse(%q, %s)\n\t%s\n", bad, entry, h.Name, localName(h.Name), end)
 		}
 	}
-	key, tags := g.resolved(r.Key), make([]Template, len(r.Tags))
-	for i, tag := range r.Tags {
-		tags[i] = g.resolved(tag)
-	}
-	if slices.ContainsFunc(append(slices.Clone(tags), key), Template.hasVar) {
+	all, hasVar := g.templates(r)
+	if hasVar {
 		g.printf("\tv := Map.Vars()\n")
 	}
 	g.printf("\tk := make([]byte, 0, 128)\n")
-	g.build("k", r, key)
+	g.build("k", r, all[0])
 	args := []string{"string(k)"}
-	for i, tag := range tags {
+	for i, tag := range all[1:] {
 		variable := fmt.Sprint("t", i)
 		g.printf("\t%s := make([]byte, 0, 128)\n", variable)
 		g.build(variable, r, tag)

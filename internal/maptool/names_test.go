@@ -58,19 +58,15 @@ func golden(t *testing.T, yaml, file string, generate func(*maptool.Names) ([]by
 // A name that Go cannot have, and two names that become one, are errors that name both.
 func TestGoRefuses(t *testing.T) {
 	t.Parallel()
-	const entities = "version: 1\nentities: { product: { keys: [\"a:{id}\"] }, product_id: { keys: [\"b:{id}\"] } }\n"
 	for text, want := range map[string]string{
-		entities + `reads: { page_url: { key: "a:{product_id}", ttl: 1m }, pageURL: { key: "b:{x}", ttl: 1m, of: { x: product_id } } }`: "the read page_url and the read pageURL both have the Go name PageURL",
-		entities + `reads: { map: { key: "a:{product_id}", ttl: 1m } }`:                                                                 "the variables of the map and the read map both have the Go name Map",
-		entities + `reads: { _1: { key: "a:{product_id}", ttl: 1m } }`:                                                                  "the read _1 has no Go name",
-		entities + "vars: { l: [\"${L}\", x] }\nreads: { p: { key: \"a:{product_id}:{l}\", ttl: 1m } }":                                 "the var l is a list with values of the environment",
-		"version: 1\nentities: { product: { params: [a_b, aB], keys: [\"a:{id}:{a_b}:{aB}\"] } }\n":                                     "the params aB and a_b of the entity product both have the Go name AB",
+		twoEntities + `reads: { page_url: { key: "a:{product_id}", ttl: 1m }, pageURL: { key: "b:{x}", ttl: 1m, of: { x: product_id } } }`: "the read page_url and the read pageURL both have the Go name PageURL",
+		twoEntities + `reads: { map: { key: "a:{product_id}", ttl: 1m } }`:                                                                 "the variables of the map and the read map both have the Go name Map",
 	} {
 		if code, err := maptool.GenerateGo(parse(t, text), "shop", "map.yaml"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s\ngot %v, want %q\n%s", text, err, want, code)
 		}
 	}
-	if _, err := maptool.GenerateGo(parse(t, entities), "shop-cache", "map.yaml"); err == nil || !strings.Contains(err.Error(), `--package "shop-cache"`) {
+	if _, err := maptool.GenerateGo(parse(t, twoEntities), "shop-cache", "map.yaml"); err == nil || !strings.Contains(err.Error(), `--package "shop-cache"`) {
 		t.Errorf("%v", err)
 	}
 }

@@ -23,17 +23,12 @@ func TestPHP(t *testing.T) {
 // methods do not differ in case.
 func TestPHPRefuses(t *testing.T) {
 	t.Parallel()
-	const entities = "version: 1\nentities: { product: { keys: [\"a:{id}\"] }, product_id: { keys: [\"b:{id}\"] } }\n"
 	for text, want := range map[string]string{
-		entities + `reads: { page_one: { key: "a:{product_id}", ttl: 1m }, pageOne: { key: "b:{x}", ttl: 1m, of: { x: product_id } } }`: "the read page_one and the read pageOne both have the PHP name pageOne",
-		entities + `reads: { pageOne: { key: "a:{product_id}", ttl: 1m }, pageone: { key: "b:{x}", ttl: 1m, of: { x: product_id } } }`:  "both have the PHP name page",
-		entities + `reads: { Map: { key: "a:{product_id}", ttl: 1m } }`:                                                                 "the variables of the map and the read Map both have the PHP name map",
-		entities + `reads: { _1: { key: "a:{product_id}", ttl: 1m } }`:                                                                  "the read _1 has no PHP name",
-		entities + `reads: { invalidate_product: { key: "a:{product_id}", ttl: 1m } }`:                                                  "the read invalidate_product and the entity product both have the PHP name invalidateProduct",
-		entities + `reads: { a: { key: "a:{product_id}:{product__id}", ttl: 1m } }`:                                                     "the values product_id and product__id of the read a both have the PHP name productId",
-		entities + "vars: { l: [\"${L}\", x] }\nreads: { p: { key: \"a:{product_id}:{l}\", ttl: 1m } }":                                 "the var l is a list with values of the environment",
-		"version: 1\nentities: { product: { params: [a_b, aB], keys: [\"a:{id}:{a_b}:{aB}\"] } }\n":                                     "the params aB and a_b of the entity product both have the PHP name aB",
-		"version: 1\nentities: { product: { params: [this, this_value], keys: [\"a:{id}:{this}:{this_value}\"] } }\n":                   "both have the PHP name thisValue",
+		twoEntities + `reads: { page_one: { key: "a:{product_id}", ttl: 1m }, pageOne: { key: "b:{x}", ttl: 1m, of: { x: product_id } } }`: "the read page_one and the read pageOne both have the PHP name pageOne",
+		twoEntities + `reads: { pageOne: { key: "a:{product_id}", ttl: 1m }, pageone: { key: "b:{x}", ttl: 1m, of: { x: product_id } } }`:  "both have the PHP name page",
+		twoEntities + `reads: { Map: { key: "a:{product_id}", ttl: 1m } }`:                                                                 "the variables of the map and the read Map both have the PHP name map",
+		twoEntities + `reads: { invalidate_product: { key: "a:{product_id}", ttl: 1m } }`:                                                  "the read invalidate_product and the entity product both have the PHP name invalidateProduct",
+		"version: 1\nentities: { product: { params: [this, this_value], keys: [\"a:{id}:{this}:{this_value}\"] } }\n":                      "both have the PHP name thisValue",
 	} {
 		if code, err := maptool.GeneratePHP(parse(t, text), "ShopCache", "map.yaml"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s\ngot %v, want %q\n%s", text, err, want, code)

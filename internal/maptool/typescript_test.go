@@ -26,19 +26,14 @@ func TestTypeScript(t *testing.T) {
 // A name that TypeScript cannot have, and two names that become one, are errors that name both.
 func TestTypeScriptRefuses(t *testing.T) {
 	t.Parallel()
-	const entities = "version: 1\nentities: { product: { keys: [\"a:{id}\"] }, product_id: { keys: [\"b:{id}\"] } }\n"
 	for text, want := range map[string]string{
-		entities + `reads: { page_one: { key: "a:{product_id}", ttl: 1m }, pageOne: { key: "b:{x}", ttl: 1m, of: { x: product_id } } }`: "the read page_one and the read pageOne both have the TypeScript name pageOne",
-		entities + `reads: { map: { key: "a:{product_id}", ttl: 1m } }`:                                                                 "the variables of the map and the read map both have the TypeScript name map",
-		entities + `reads: { _1: { key: "a:{product_id}", ttl: 1m } }`:                                                                  "the read _1 has no TypeScript name",
-		entities + `reads: { invalidate_product: { key: "a:{product_id}", ttl: 1m } }`:                                                  "the read invalidate_product and the entity product both have the TypeScript name invalidateProduct",
-		entities + `reads: { a: { key: "a:{product_id}:{product__id}", ttl: 1m } }`:                                                     "the values product_id and product__id of the read a both have the TypeScript name productId",
-		entities + "vars: { l: [\"${L}\", x] }\nreads: { p: { key: \"a:{product_id}:{l}\", ttl: 1m } }":                                 "the var l is a list with values of the environment",
-		"version: 1\nentities: { product: { params: [a_b, aB], keys: [\"a:{id}:{a_b}:{aB}\"] } }\n":                                     "the params aB and a_b of the entity product both have the TypeScript name aB",
-		"version: 1\nentities: { product: { params: [type, Type], keys: [\"a:{id}:{type}:{Type}\"] } }\n":                               "both have the TypeScript name type",
-		"version: 1\nentities: { product: { params: [_1], keys: [\"a:{id}:{_1}\"] } }\n":                                                "the param _1 of the entity product has no TypeScript name",
-		"version: 1\nentities: { product: { params: [__proto__], keys: [\"a:{id}:{__proto__}\"] } }\n":                                  "the param __proto__ of the entity product has no TypeScript name",
-		"version: 1\nentities: { product: { params: [default, default_value], keys: [\"a:{id}:{default}:{default_value}\"] } }\n":       "both have the TypeScript name defaultValue",
+		twoEntities + `reads: { page_one: { key: "a:{product_id}", ttl: 1m }, pageOne: { key: "b:{x}", ttl: 1m, of: { x: product_id } } }`: "the read page_one and the read pageOne both have the TypeScript name pageOne",
+		twoEntities + `reads: { map: { key: "a:{product_id}", ttl: 1m } }`:                                                                 "the variables of the map and the read map both have the TypeScript name map",
+		twoEntities + `reads: { invalidate_product: { key: "a:{product_id}", ttl: 1m } }`:                                                  "the read invalidate_product and the entity product both have the TypeScript name invalidateProduct",
+		"version: 1\nentities: { product: { params: [type, Type], keys: [\"a:{id}:{type}:{Type}\"] } }\n":                                  "both have the TypeScript name type",
+		"version: 1\nentities: { product: { params: [_1], keys: [\"a:{id}:{_1}\"] } }\n":                                                   "the param _1 of the entity product has no TypeScript name",
+		"version: 1\nentities: { product: { params: [__proto__], keys: [\"a:{id}:{__proto__}\"] } }\n":                                     "the param __proto__ of the entity product has no TypeScript name",
+		"version: 1\nentities: { product: { params: [default, default_value], keys: [\"a:{id}:{default}:{default_value}\"] } }\n":          "both have the TypeScript name defaultValue",
 	} {
 		if code, err := maptool.GenerateTypeScript(parse(t, text), "map.yaml"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s\ngot %v, want %q\n%s", text, err, want, code)

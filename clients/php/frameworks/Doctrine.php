@@ -4,7 +4,6 @@ declare(strict_types=1);
 
 namespace Unstale\Frameworks;
 
-use Composer\InstalledVersions;
 use Doctrine\DBAL\Connection;
 use Doctrine\DBAL\DriverManager;
 use Unstale\Doctrine\Outbox;
@@ -18,7 +17,7 @@ if (\stream_resolve_include_path('Doctrine/DBAL/autoload.php') === false) {
 require_once 'Doctrine/DBAL/autoload.php';
 
 $connect = static function (Site $site, string $driver = 'pdo_mysql'): Connection {
-    $connection = DriverManager::getConnection(['driver' => $driver, 'unix_socket' => $site->socket(), 'user' => 'root', 'dbname' => 'shop']);
+    $connection = DriverManager::getConnection(['driver' => $driver, 'unix_socket' => $site->mysql->socket, 'user' => 'root', 'dbname' => 'shop']);
     if (\method_exists($connection, 'setNestTransactionsWithSavepoints')) {
         $connection->setNestTransactionsWithSavepoints(true); // DBAL 4 always does
     }

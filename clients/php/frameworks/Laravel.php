@@ -28,7 +28,7 @@ $never = static fn () => throw new \Exception('the callback must not run');
 
 /** Runs a test with an application. */
 $with = static fn (callable $test): \Closure => static function (Site $site) use ($test, $application): void {
-    $test($site, $application($site->socket(), $site->port));
+    $test($site, $application($site->mysql->socket, $site->port));
 };
 
 /** The methods that load, each with a time of ten minutes. */

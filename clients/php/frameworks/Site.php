@@ -10,6 +10,8 @@ use Unstale\Invalidation;
 use Unstale\Options;
 use Unstale\Outbox;
 use Unstale\Tests\MySQL;
+use Unstale\Tests\Process;
+use Unstale\Tests\RedisServer;
 
 /** A MySQL, a Redis and a worker for the tests of this folder. */
 final class Site
@@ -26,9 +28,10 @@ final class Site
     public readonly \PDO $pdo;
 
     private readonly string $folder;
+    private readonly RedisServer $server;
 
-    /** @var array<string, resource> */
-    private array $servers = [];
+    /** @var resource */
+    private $worker;
 
     public function __construct()
     {
@@ -39,26 +42,25 @@ final class Site
         $this->mysql->database('shop');
         $this->pdo = $this->mysql->connect();
         $this->pdo->exec('CREATE TABLE products (id INT PRIMARY KEY, price_cents INT NOT NULL)');
-        $free = \stream_socket_server('tcp://127.0.0.1:0');
-        $this->port = (int) \substr(\strrchr(\stream_socket_get_name($free, false), ':'), 1);
-        \fclose($free);
-        $this->startRedis();
+        $this->server = new RedisServer();
+        $this->port = $this->server->port;
         \file_put_contents("$this->folder/map.yaml", self::MAP);
-        $options = ['--map', "$this->folder/map.yaml", '--mysql-dsn', "root@unix({$this->socket()})/shop"];
-        $options = [...$options, '--redis-url', "redis://127.0.0.1:$this->port/0", '--log-level', 'error'];
-        $this->start('worker', MySQL::UNSTALE, 'run', '--listen', '-', ...$options);
+        $options = ['--map', "$this->folder/map.yaml", '--mysql-dsn', $this->mysql->goDSN('shop')];
+        $options = [...$options, '--redis-url', $this->server->url(), '--log-level', 'error'];
+        $this->worker = Process::start("$this->folder/log", MySQL::UNSTALE, 'run', '--listen', '-', ...$options);
     }
 
-    public function socket(): string
+    public function stop(): void
     {
-        return \preg_replace('/.*unix_socket=([^;]*).*/', '$1', $this->mysql->dsn());
+        isset($this->worker) && Process::kill($this->worker);
+        \exec('rm -rf ' . \escapeshellarg($this->folder));
     }
 
     /** Kills Redis, and starts it without data. */
     public function restart(): void
     {
-        $this->end($this->servers['redis']);
-        $this->startRedis();
+        $this->server->kill();
+        $this->server->start();
     }
 
     /** Empties all, and adds a product that costs 100. */
@@ -82,7 +84,7 @@ final class Site
 
     public function cache(mixed ...$options): Cache
     {
-        return new Cache(new Connections($this->redis(...)), new Options(...$options + ['timeout' => 5000]));
+        return new Cache(Connections::url($this->server->url()), new Options(...$options + ['timeout' => 5000]));
     }
 
     public function product(): Invalidation
@@ -110,50 +112,15 @@ final class Site
     /** Waits until the worker has processed all rows. */
     public function settle(): void
     {
-        $this->until(fn () => $this->rows() === 0);
+        for ($end = \microtime(true) + 30; $this->rows() > 0; \usleep(5000)) {
+            if (\microtime(true) > $end) {
+                throw new \Exception('it takes more than 30 s; ' . \file_get_contents("$this->folder/log"));
+            }
+        }
     }
 
     public function rows(): int
     {
         return (int) $this->pdo->query('SELECT COUNT(*) FROM cache_outbox')->fetchColumn();
-    }
-
-    public function until(callable $works): void
-    {
-        for ($end = \microtime(true) + 30; \microtime(true) < $end; \usleep(5000)) {
-            try {
-                if ($works()) {
-                    return;
-                }
-            } catch (\RedisException) {
-                // The server starts.
-            }
-        }
-        throw new \Exception('it takes more than 30 s; ' . \file_get_contents("$this->folder/log"));
-    }
-
-    private function startRedis(): void
-    {
-        $this->start('redis', 'redis-server', '--port', (string) $this->port, '--bind', '127.0.0.1', '--save', '', '--dir', $this->folder);
-        $this->until(fn () => $this->redis()->ping());
-    }
-
-    private function start(string $name, string ...$command): void
-    {
-        $log = ['file', "$this->folder/log", 'a'];
-        $this->servers[$name] = \proc_open(['setpriv', '--pdeathsig', 'KILL', ...$command], [['file', '/dev/null', 'r'], $log, $log], $pipes);
-    }
-
-    public function stop(): void
-    {
-        \array_map($this->end(...), $this->servers);
-        \exec('rm -rf ' . \escapeshellarg($this->folder));
-    }
-
-    /** @param resource $server */
-    private function end($server): void
-    {
-        \proc_terminate($server, 9);
-        \proc_close($server);
     }
 }

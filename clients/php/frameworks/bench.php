@@ -22,7 +22,7 @@ $redis = $site->redis();
 $redis->set('bare', \json_encode($value));
 $calls = ['GET and json_decode of phpredis' => static fn () => \json_decode($redis->get('bare'), true)];
 foreach ($libraries as $name => $open) {
-    [$get] = $open($site->port, $site->socket());
+    [$get] = $open($site->port, $site->mysql->socket);
     $calls[$name] = static fn () => $get('product:' . \crc32($name), static fn () => $value);
 }
 foreach ($calls as $name => $call) {

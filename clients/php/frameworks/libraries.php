@@ -27,11 +27,7 @@ $hasLaravel = $has('Illuminate/autoload.php');
 
 /** Makes the client's cache. */
 $cache = static fn (int $port, bool $later = false): Cache => new Cache(
-    new Connections(static function () use ($port): \Redis {
-        $redis = new \Redis();
-        $redis->connect('127.0.0.1', $port);
-        return $redis;
-    }),
+    Connections::url("redis://127.0.0.1:$port"),
     new Options(timeout: 5000, lease: 60_000, later: $later, logger: new class () {
         public function warning(): void
         {

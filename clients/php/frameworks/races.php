@@ -74,7 +74,7 @@ final class Child
     public function __construct(private readonly Site $site, private readonly string $library, private readonly int $id)
     {
         $command = ['setpriv', '--pdeathsig', 'KILL', \getenv('PHP_COMMAND') ?: \PHP_BINARY, __FILE__, 'process',
-            $library, (string) $site->port, $site->socket()];
+            $library, (string) $site->port, $site->mysql->socket];
         $this->process = \proc_open($command, [['pipe', 'r'], ['pipe', 'w'], \STDERR], $this->pipes);
         $this->answer();
     }

@@ -42,11 +42,10 @@ final class Alive
     public ?int $latest = null;
 
     private float $drift; // of the machine's clock
-    private float $offset; // of the time of Redis to Shared::now(): until an answer, that of this machine
+    private float $offset; // from Shared::now() to the time of Redis; until an answer, to this machine's
     private float $next = 0; // when to ask again
     private float $nextProbe = 0;
     private float $asked = 0;
-    private int $questions = 0; // of the latest pipeline that asks
     private bool $isSeen = false; // a worker has written, here or elsewhere
 
     public function __construct(
@@ -60,7 +59,7 @@ final class Alive
     /** Returns the time of Redis in milliseconds. */
     public function now(): float
     {
-        return \hrtime(true) / 1e6 + $this->offset;
+        return Shared::now() + $this->offset;
     }
 
     /** Makes the next pipeline ask: it goes through a new connection. */
@@ -72,6 +71,7 @@ final class Alive
     /** Reports whether the next pipeline must ask. */
     public function isDue(float $now): bool
     {
+        // or the machine's clock was set
         return $now >= $this->next || \abs(\microtime(true) * 1000 - $now - $this->drift) >= self::CLOCK_STEP;
     }
 
@@ -99,7 +99,6 @@ final class Alive
                 $commands[] = ['UNLINK', $probe]; // which a replica refuses
             }
         }
-        $this->questions = \count($commands);
         return $commands;
     }
 
@@ -123,7 +122,7 @@ final class Alive
             $this->isSeen => self::USUAL,
             default => self::UNSEEN,
         };
-        if ($this->questions > 2) {
+        if ($probe !== null) {
             $this->nextProbe = $this->asked + self::PROBE;
         }
         if ($presence === self::OLD) {

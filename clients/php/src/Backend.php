@@ -29,7 +29,8 @@ final class Backend
     private float $until = 0; // when to try again
     private ?Fault $fault = null; // the latest
     private bool $isShared = false; // other processes know of failures
-    private float $searched = -\INF;
+    private float $searched = -\INF; // when a new connection has shown whether workers have left
+    private bool $hasMoved = false; // what it has shown
 
     public function __construct(
         private readonly Connections $connections,
@@ -41,41 +42,39 @@ final class Backend
     }
 
     /**
-     * Reads a key and the versions of tags. The versions are those of `$tags` at least.
+     * Is like `read` for one read, in less time for a hit.
      *
-     * @param list<string> $tags
-     *
-     * @return array{mixed, array<string>} what the key has, and the versions by tag, '' for none
+     * @return array{mixed, array<string>}
      */
-    public function read(string $key, array $tags): array
+    public function readOne(Read $read): array
     {
-        $names = [$key];
-        foreach ($tags as $tag) {
-            $names[] = "stamp:$tag"; // as Names::stamp, in less time
+        $names = [$read->key];
+        foreach ($read->tags as $tag) {
+            $names[] = "stamp:$tag"; // as Names::stamp
         }
-        $values = $this->quickly($names) ?? $this->values($names);
+        $values = $this->quickly($names);
+        if ($values === null) {
+            return $this->read([$read])[$read->key];
+        }
         $versions = [];
-        foreach ($tags as $i => $tag) {
-            $version = $values[$i + 1];
-            if (\is_object($version) && Fault::isOne($version)) {
-                return [$version, []];
-            }
-            $versions[$tag] = \is_string($version) ? $version : '';
+        foreach ($read->tags as $i => $tag) {
+            $versions[$tag] = (string) $values[$i + 1];
         }
         return [$values[0], $versions];
     }
 
     /**
-     * Does what `values` does, if the connection works and there is nothing to ask; null otherwise.
+     * Returns what keys have, false for nothing, if there is a connection without a question to ask and
+     * Redis answers without an error. Null: `run` has to read them.
      *
      * @param list<string> $names
      *
-     * @return list<mixed>|null
+     * @return list<string|false>|null
      */
     private function quickly(array $names): ?array
     {
         $link = $this->link;
-        $begun = \hrtime(true) / 1e6;
+        $begun = \hrtime(true) / 1e6; // as Shared::now
         if (
             !$link instanceof \Redis || $this->failed > 0 || $this->alive->isDue($begun)
             || $this->process !== \getmypid()
@@ -85,26 +84,82 @@ final class Backend
         try {
             $values = isset($names[1]) ? @$link->mGet($names) : [@$link->get($names[0])];
         } catch (\RedisException $e) {
-            if (self::isReply($e)) {
-                return null; // `values` finds out which
+            if (!self::isReply($e)) {
+                $this->drop();
+                $this->isLate($begun) && $this->fail(new Fault('Redis has not answered', true, $e), true);
             }
-            $this->drop();
-            if (!$this->isLate($begun)) {
-                return null; // an idle connection has ended
-            }
-            $this->fail($fault = new Fault('Redis has not answered: ' . $e->getMessage(), true, $e), true);
-            return \array_fill(0, \count($names), $fault);
+            return null;
         }
-        if (($values === false || $values[0] === false) && $link->getLastError() !== null) {
+        if (($values[0] ?? false) === false && $link->getLastError() !== null) {
             $link->clearLastError();
             return null;
         }
         return $values;
     }
 
+    /** Reports whether what began then has taken the timeout. */
     private function isLate(float $begun): bool
     {
         return Shared::now() - $begun >= 0.9 * $this->options->timeout;
+    }
+
+    /**
+     * Reads keys and the versions of their tags with one round trip.
+     *
+     * @param list<Read> $reads
+     *
+     * @return array<array{mixed, array<string>}> by key: what the key has, and the versions by tag, '' for none
+     */
+    public function read(array $reads): array
+    {
+        $names = $results = [];
+        foreach ($reads as $read) {
+            $names[] = $read->key;
+            foreach ($read->tags as $tag) {
+                $names[] = Names::stamp($tag);
+            }
+        }
+        $names = \array_values(\array_unique($names));
+        $values = \array_combine($names, $this->values($names));
+        foreach ($reads as $read) {
+            $versions = self::pick($read->tags, $values);
+            $results[$read->key] = \is_array($versions) ? [$values[$read->key], $versions] : [$versions, []];
+        }
+        return $results;
+    }
+
+    /**
+     * Returns the versions of tags, '' for none, or why they are unknown.
+     *
+     * @param list<string> $tags
+     *
+     * @return array<string>|\Exception
+     */
+    public function versions(array $tags): array|\Exception
+    {
+        $names = \array_map(Names::stamp(...), $tags);
+        return self::pick($tags, \array_combine($names, $this->values($names)));
+    }
+
+    /**
+     * Does what `versions` does, with values by name.
+     *
+     * @param list<string> $tags
+     * @param array<mixed> $values
+     *
+     * @return array<string>|\Exception
+     */
+    private static function pick(array $tags, array $values): array|\Exception
+    {
+        $versions = [];
+        foreach ($tags as $tag) {
+            $value = $values[Names::stamp($tag)];
+            if (Fault::isAway($value)) {
+                return $value;
+            }
+            $versions[$tag] = \is_string($value) ? $value : '';
+        }
+        return $versions;
     }
 
     /**
@@ -114,59 +169,25 @@ final class Backend
      *
      * @return list<mixed>
      */
-    public function values(array $keys): array
+    private function values(array $keys): array
     {
         if (\count($keys) === 1) {
-            return $this->exchange([['GET', $keys[0]]], $keys[0]);
+            return $this->run([['GET', $keys[0]]], $keys[0]);
         }
-        $each = \array_map(static fn (string $key): array => ['GET', $key], $keys);
+        $get = static fn (string $key): array => ['GET', $key];
         if ($this->connections->isCluster) {
-            return $this->exchange($each, $keys[0]);
+            return $this->run(\array_map($get, $keys), $keys[0] ?? null);
         }
         $chunks = \array_chunk($keys, self::MOST_KEYS);
         $commands = \array_map(static fn (array $chunk): array => ['MGET', ...$chunk], $chunks);
-        $replies = $this->exchange($commands, $keys[0]);
         $values = [];
-        foreach ($replies as $i => $reply) {
-            if ($reply instanceof \RedisException && !Fault::isOne($reply)) {
-                return $this->exchange($each, null); // perhaps one of them may not be read by the user
+        foreach ($this->run($commands, $keys[0] ?? null) as $i => $reply) {
+            if ($reply instanceof \RedisException && !Fault::isAway($reply)) {
+                return $this->run(\array_map($get, $keys)); // perhaps one of them may not be read by the user
             }
             \array_push($values, ...(\is_array($reply) ? $reply : \array_fill(0, \count($chunks[$i]), $reply)));
         }
         return $values;
-    }
-
-    /**
-     * Returns the versions of tags, or why they are unknown.
-     *
-     * @param list<string> $tags
-     *
-     * @return array<string>|\Exception
-     */
-    public function versions(array $tags): array|\Exception
-    {
-        $versions = [];
-        foreach ($this->values(\array_map(Names::stamp(...), $tags)) as $i => $value) {
-            if (Fault::isOne($value)) {
-                return $value;
-            }
-            $versions[$tags[$i]] = \is_string($value) ? $value : '';
-        }
-        return $versions;
-    }
-
-    /**
-     * Sends commands. Behind requests for leases, the same pipeline asks where workers write, and how
-     * long leases may be. With `$repeats`, they go again over a new connection if that was lost.
-     *
-     * @param list<list<string|int>> $commands
-     *
-     * @return list<mixed>
-     */
-    public function run(array $commands, bool $leases = false, bool $repeats = false): array
-    {
-        $key = $repeats && $commands !== [] ? (string) \end($commands[0]) : null;
-        return $commands === [] ? [] : $this->exchange($commands, $key, $leases);
     }
 
     /** Returns why nothing is sent, or null. */
@@ -176,17 +197,21 @@ final class Backend
     }
 
     /**
-     * Sends commands. If no answer may be used, all have the same Fault.
+     * Sends commands. If no answer may be used, all have the same Fault. Behind requests for leases, the
+     * same pipeline asks where workers write, and how long leases may be.
      *
      * @param list<list<string|int>> $commands
      * @param string|null            $key      one of theirs, if they may go again over a new connection
      *
      * @return list<mixed>
      */
-    private function exchange(array $commands, ?string $key, bool $leases = false): array
+    public function run(array $commands, ?string $key = null, bool $leases = false): array
     {
-        $fault = null;
-        for ($isFirst = true; true; $isFirst = false) {
+        if ($commands === []) {
+            return [];
+        }
+        $replies = null;
+        for ($isFirst = true;; $isFirst = false) {
             $begun = Shared::now();
             if ($this->failed >= self::TOLERATED && $begun < $this->until) {
                 $fault = new Fault('Redis is away', false, $this->fault);
@@ -198,20 +223,19 @@ final class Backend
                 break;
             } catch (Fault $fault) {
                 $isLate = $this->isLate($begun);
+                $isStray = $strays !== $this->strays;
             }
             // A connection that was idle has ended, or leads elsewhere: reads go again over a new one.
-            $isStray = $strays !== $this->strays;
             if (!$isFirst || $key === null || !$isStray && (!$wasOpen || $isLate)) {
                 $isStray || $this->fail($fault, $isLate);
                 break;
             }
-            $fault = null;
         }
-        if ($fault !== null) {
+        if ($replies === null) {
             return \array_fill(0, \count($commands), $fault);
         }
         foreach ($replies as $reply) {
-            if (\is_object($reply) && Fault::isOne($reply)) {
+            if (\is_object($reply) && Fault::isAway($reply)) {
                 $this->drop();
                 $this->fail(new Fault($reply->getMessage(), true, $reply), false);
                 return $replies;
@@ -235,18 +259,21 @@ final class Backend
     private function sendTo(\Redis|\RedisCluster $link, array $commands, ?string $key, bool $leases): array
     {
         $question = $this->alive->question($key, $leases);
-        $route = $this->connections->isCluster ? self::route($commands[0]) : '';
         if ($question === []) {
-            $replies = $this->send($link, $commands, $route);
+            $replies = $this->send($link, $commands);
         } else {
+            if ($this->connections->isCluster) {
+                $first = $commands[0][\str_starts_with($commands[0][0], 'EVAL') ? 3 : 1];
+                $question = [['TIME', (string) $first]]; // of the node that has the first key
+            }
             // In front of reads, since a master may become a replica between the two.
             $all = $leases ? [...$commands, ...$question] : [...$question, ...$commands];
-            $replies = $this->send($link, $all, $route);
+            $replies = $this->send($link, $all);
             $this->check(\array_splice($replies, $leases ? \count($commands) : 0, \count($question)), $key);
         }
         foreach ($replies as $i => $reply) {
             if ($reply instanceof \RedisException && \str_starts_with($reply->getMessage(), 'NOSCRIPT')) {
-                [$replies[$i]] = $this->send($link, [Scripts::whole($commands[$i])], $route);
+                [$replies[$i]] = $this->send($link, [Scripts::whole($commands[$i])]);
             }
         }
         return $replies;
@@ -259,9 +286,9 @@ final class Backend
      *
      * @return list<mixed>
      *
-     * @throws Fault after which the connection must not be used: late answers would be those of later commands
+     * @throws Fault after which the connection must not be used: it would return late answers for later commands
      */
-    private function send(\Redis|\RedisCluster $link, array $commands, string $route): array
+    private function send(\Redis|\RedisCluster $link, array $commands): array
     {
         try {
             $replies = $link instanceof \Redis && \count($commands) > 1 ? self::pipeline($link, $commands) : [];
@@ -272,7 +299,7 @@ final class Backend
             // One by one: all commands can be repeated, and those with errors had no effect.
             foreach ($commands as $i => $command) {
                 if (($replies[$i] ?? false) === false) {
-                    $replies[$i] = self::one($link, $command, $route);
+                    $replies[$i] = self::one($link, $command);
                 }
             }
             return $replies;
@@ -312,12 +339,10 @@ final class Backend
     }
 
     /** @param list<string|int> $command */
-    private static function one(\Redis|\RedisCluster $link, array $command, string $route): mixed
+    private static function one(\Redis|\RedisCluster $link, array $command): mixed
     {
         try {
-            $reply = $link instanceof \Redis
-                ? @$link->rawCommand(...$command)
-                : self::onCluster($link, $command, $route);
+            $reply = $link instanceof \Redis ? @$link->rawCommand(...$command) : self::onCluster($link, $command);
         } catch (\RedisException | \RedisClusterException $e) {
             return self::isReply($e) ? new \RedisException($e->getMessage(), 0, $e) : throw $e;
         }
@@ -339,25 +364,15 @@ final class Backend
      *
      * @param list<string|int> $command
      */
-    private static function onCluster(\RedisCluster $cluster, array $command, string $route): mixed
+    private static function onCluster(\RedisCluster $cluster, array $command): mixed
     {
         return match ($command[0]) {
             'GET' => @$cluster->get($command[1]),
             'EVALSHA' => @$cluster->evalsha($command[1], \array_slice($command, 3), $command[2]),
             'EVAL' => @$cluster->eval($command[1], \array_slice($command, 3), $command[2]),
             'UNLINK' => @$cluster->unlink(\array_slice($command, 1)),
-            'TIME' => @$cluster->time($route),
+            'TIME' => @$cluster->time($command[1]),
         };
-    }
-
-    /**
-     * Returns the key that decides about the node of a Cluster.
-     *
-     * @param list<string|int> $command
-     */
-    private static function route(array $command): string
-    {
-        return (string) $command[\in_array($command[0], ['EVALSHA', 'EVAL'], true) ? 3 : 1];
     }
 
     /**
@@ -380,30 +395,33 @@ final class Backend
         }
     }
 
-    /**
-     * Finds out whether workers have left the server, or none runs: in the first case a new connection
-     * leads to them, or to where they have written since, and is used from now on.
-     */
+    /** Reports whether workers have left the server, by the latest search. */
     private function hasMoved(?string $key): bool
     {
-        $now = Shared::now();
-        if ($now - $this->searched < self::SEARCH_LIFE) {
-            return false;
+        if (Shared::now() - $this->searched >= self::SEARCH_LIFE) {
+            $this->searched = Shared::now();
+            $this->hasMoved = $this->search($key);
         }
-        $this->searched = $now;
+        return $this->hasMoved;
+    }
+
+    /**
+     * Finds out whether workers have left the server, or none runs: in the first case a new connection
+     * leads to them, or to where they have written since, and is used from now on. One that leads to a
+     * replica proves nothing about the server, which is not used until the next search.
+     */
+    private function search(?string $key): bool
+    {
         try {
             $link = $this->connections->open($this->options->timeout / 1000, true);
             $there = new Alive($this->options->source, false, $this->shared);
-            $presence = $there->answer($this->send($link, $there->question($key, true), ''));
+            $presence = $there->answer($this->send($link, $there->question($key, true)));
         } catch (Fault) {
             return false;
         }
-        if ($presence === Alive::REPLICA) {
-            return true;
-        }
-        if ($there->latest === null || $there->latest === $this->alive->latest) {
+        if ($presence === Alive::REPLICA || $there->latest === null || $there->latest === $this->alive->latest) {
             $link->close();
-            return false;
+            return $presence === Alive::REPLICA;
         }
         $this->log->warning('workers have left the server of a connection: another connection replaces it');
         $this->use($link);

@@ -32,25 +32,26 @@ final class Cache
     /** Why Redis refuses reads, null after one. */
     private ?\Exception $refusal = null;
 
-    /** @var array<array{Read, callable, ?string}> by key: loads for `finish` */
+    /** @var array<array{Job, callable}> by key: loads for `finish` */
     private array $postponed = [];
 
     /** @var array<true> keys whose loaders run */
     private array $loading = [];
 
     /** @var array<string, int> */
-    private array $counts = ['hits' => 0, 'misses' => 0, 'stale' => 0, 'memory' => 0, 'loads' => 0, 'loadErrors' => 0,
-        'sets' => 0, 'refused' => 0, 'errors' => 0, 'unsettled' => 0, 'uncached' => 0];
+    private array $counts = ['memory' => 0, 'loads' => 0, 'loadErrors' => 0, 'sets' => 0, 'refused' => 0,
+        'errors' => 0, 'unsettled' => 0, 'uncached' => 0];
 
-    /** @var array<string, array<string, int>> */
+    /** @var array<string, array{hits: int, misses: int, stale: int}> by the name of the read */
     private array $reads = [];
 
     /** Sends nothing: an unavailable Redis shows at the first call. */
     public function __construct(Connections $connections, ?Options $options = null)
     {
         $this->options = $options ?? new Options();
-        $this->shared = new Shared("unstale:$connections->name:{$this->options->source}:");
-        $this->memory = new Shared("unstale:$connections->name:{$this->options->source}:", self::MOST_REMEMBERED);
+        $prefix = "unstale:$connections->name:{$this->options->source}:";
+        $this->shared = new Shared($prefix);
+        $this->memory = new Shared($prefix, self::MOST_REMEMBERED);
         $this->log = new Log($this->options->logger, $this->shared);
         $this->backend = new Backend($connections, $this->options, $this->shared, $this->log);
         $this->leases = new Leases($this->backend, $this->options, $this->log);
@@ -79,27 +80,21 @@ final class Cache
     /** Is like `fetch`, and also returns the source of the value. */
     public function fetchResult(Read $read, callable $loader, ?string $token = null): Result
     {
-        $mustLoad = $token !== null && $token !== '' && $this->mustLoad($token);
-        $result = $this->options->memory > 0 && ($token ?? '') === '' ? $this->remembered($read) : null;
+        $mustLoad = $this->mustLoad($token);
+        $result = $this->remembered($read, $token);
         if ($result !== null) {
             return $result;
         }
+        $key = $read->key;
         if (!$this->isCached($read)) {
-            return new Result($this->load([$read], self::single($loader), new Load())[$read->key] ?? null, 'loader');
+            return new Result($this->load([$read], self::single($loader), new Load())[$key] ?? null, 'loader');
         }
-        $begun = $this->options->memory > 0 ? Shared::now() : 0.0;
-        [$reply, $versions] = $this->backend->read($read->key, $read->tags);
-        $entry = !$mustLoad && \is_string($reply) ? Entry::parse($reply) : null;
-        $now = $this->backend->alive->now();
-        if ($entry instanceof Entry && $entry->judge($read->tags, $versions, $now) === Entry::FRESH) {
-            return $this->hit($read, $entry, $begun);
-        }
-        $found = $this->found($reply, $read->tags, $versions);
+        $begun = Shared::now();
+        $found = $this->look($read);
         if ($found->state === Entry::FRESH && !$mustLoad) {
             return $this->hit($read, $found->entry, $begun);
         }
-        $key = $read->key;
-        return $this->settle([$key => $read], [$key => $found], self::single($loader), $mustLoad)[$key];
+        return $this->resolve([$key => new Job($read, $found, $mustLoad)], self::single($loader))[$key];
     }
 
     /**
@@ -116,10 +111,10 @@ final class Cache
     public function fetchMany(iterable $reads, callable $loader, ?string $token = null): array
     {
         $mustLoad = $this->mustLoad($token);
-        $order = $values = $wanted = $names = $uncached = [];
+        $order = $values = $wanted = $uncached = $jobs = [];
         foreach ($reads as $read) {
             $order[$read->key] = null;
-            $result = $token === null || $token === '' ? $this->remembered($read) : null;
+            $result = $this->remembered($read, $token);
             if ($result !== null) {
                 $values[$read->key] = $result->value;
             } elseif ($this->isCached($read)) {
@@ -133,25 +128,17 @@ final class Cache
             $loaded = $this->load(\array_values($uncached), $loader, new Load());
             $values += \array_intersect_key($loaded, $uncached);
         }
-        foreach ($wanted as $read) {
-            $names[$read->key] = true;
-            foreach ($read->tags as $tag) {
-                $names[Names::stamp($tag)] = true;
-            }
-        }
-        $names = \array_map(\strval(...), \array_keys($names));
         $begun = Shared::now();
-        $replies = $names === [] ? [] : \array_combine($names, $this->backend->values($names));
-        $missing = $found = [];
-        foreach ($wanted as $key => $read) {
-            $reading = $this->found(...self::part($replies, $read));
-            if ($reading->state === Entry::FRESH && !$mustLoad) {
-                $values[$key] = $this->hit($read, $reading->entry, $begun)->value;
+        foreach ($this->backend->read(\array_values($wanted)) as $key => [$reply, $versions]) {
+            $read = $wanted[$key];
+            $found = $this->found($reply, $read->tags, $versions);
+            if ($found->state === Entry::FRESH && !$mustLoad) {
+                $values[$key] = $this->hit($read, $found->entry, $begun)->value;
             } else {
-                [$missing[$key], $found[$key]] = [$read, $reading];
+                $jobs[$key] = new Job($read, $found, $mustLoad);
             }
         }
-        foreach ($this->settle($missing, $found, $loader, $mustLoad) as $key => $result) {
+        foreach ($this->resolve($jobs, $loader) as $key => $result) {
             $values[$key] = $result->value;
         }
         return \array_filter(\array_replace($order, $values), static fn (mixed $value): bool => $value !== null);
@@ -168,8 +155,7 @@ final class Cache
             return $result;
         }
         $begun = Shared::now();
-        [$reply, $versions] = $this->backend->read($read->key, $read->tags);
-        $found = $this->found($reply, $read->tags, $versions);
+        $found = $this->look($read);
         if ($found->state !== Entry::FRESH) {
             $this->count($read, Entry::MISS);
             return null;
@@ -189,11 +175,12 @@ final class Cache
     public function delete(array $keys, array $tags = []): bool
     {
         $commands = [];
-        foreach ([...$keys, ...\array_map(Names::stamp(...), $tags)] as $name) {
+        $names = [...$keys, ...\array_map(Names::stamp(...), $tags)];
+        foreach ($names as $name) {
             $commands[] = ['UNLINK', ...\array_filter([Names::lease($name)]), $name];
             $this->memory->forget("value $name");
         }
-        $replies = $this->backend->run($commands, repeats: true);
+        $replies = $this->backend->run($commands, $names[0] ?? null);
         $errors = \array_filter($replies, static fn (mixed $reply): bool => $reply instanceof \Exception);
         if ($errors !== []) {
             $this->log->warning('keys are not deleted', \reset($errors));
@@ -211,9 +198,9 @@ final class Cache
     {
         $postponed = $this->postponed;
         $this->postponed = [];
-        foreach ($postponed as [$read, $found, $loader]) {
+        foreach ($postponed as [$job, $loader]) {
             try {
-                $this->run([[$this->job($read, $found, false), $found]], $loader);
+                $this->run([$job], $loader);
             } catch (\Throwable $e) {
                 $this->log->warning('an expired value cannot be loaded', $e);
             }
@@ -236,7 +223,11 @@ final class Cache
      */
     public function stats(): array
     {
+        $sum = fn (string $kind): int => \array_sum(\array_column($this->reads, $kind));
         return $this->counts + [
+            'hits' => $sum('hits'),
+            'misses' => $sum('misses'),
+            'stale' => $sum('stale'),
             'strays' => $this->backend->strays,
             'shortLeases' => $this->leases->shortened,
             'reads' => $this->reads,
@@ -256,7 +247,7 @@ final class Cache
     private function isCached(Read $read): bool
     {
         if ($read->error === null) {
-            $this->leases->lost === [] || $this->leases->look();
+            $this->leases->look();
             return true;
         }
         $this->counts['uncached']++;
@@ -306,9 +297,11 @@ final class Cache
         return $isSettled;
     }
 
-    private function remembered(Read $read): ?Result
+    /** Returns a value of the memory, which does not know what the caller with a token has written. */
+    private function remembered(Read $read, ?string $token = null): ?Result
     {
-        $known = $this->options->memory > 0 && $read->error === null ? $this->memory->get("value $read->key") : null;
+        $isAllowed = $this->options->memory > 0 && ($token ?? '') === '' && $read->error === null;
+        $known = $isAllowed ? $this->memory->get("value $read->key") : null;
         if ($known === null || \array_diff($read->tags, $known[1]) !== []) {
             return null;
         }
@@ -319,7 +312,6 @@ final class Cache
 
     private function hit(Read $read, Entry $entry, float $begun): Result
     {
-        $this->refusal = null;
         $this->count($read, Entry::FRESH);
         if ($this->options->memory > 0) {
             $this->remember($read, $entry, $begun);
@@ -337,14 +329,17 @@ final class Cache
 
     private function count(Read $read, int $state): void
     {
-        $kind = $state >= Entry::STALE ? 'hits' : 'misses';
-        $this->reads[$read->name] ??= ['hits' => 0, 'misses' => 0, 'stale' => 0];
-        $this->counts[$kind]++;
-        $this->reads[$read->name][$kind]++;
-        if ($state === Entry::STALE) {
-            $this->counts['stale']++;
-            $this->reads[$read->name]['stale']++;
-        }
+        $counts = &$this->reads[$read->name];
+        $counts ??= ['hits' => 0, 'misses' => 0, 'stale' => 0];
+        $counts[$state >= Entry::STALE ? 'hits' : 'misses']++;
+        $counts['stale'] += (int) ($state === Entry::STALE);
+    }
+
+    /** Reads a key. */
+    private function look(Read $read): Found
+    {
+        [$reply, $versions] = $this->backend->readOne($read);
+        return $this->found($reply, $read->tags, $versions);
     }
 
     /**
@@ -355,16 +350,16 @@ final class Cache
      */
     private function found(mixed $reply, array $tags, array $versions): Found
     {
-        $isAway = !\is_string($reply) && Fault::isOne($reply);
-        if (!$isAway) {
-            $this->refusal = null;
+        if (Fault::isAway($reply)) {
+            return new Found(Entry::MISS, isAway: true);
+        }
+        $this->refusal = null;
+        if ($reply instanceof \Exception) {
+            $this->log->warning('Redis refuses to read a key, which is loaded each time', $reply);
+            $this->refusal = \str_starts_with($reply->getMessage(), 'NOPERM') ? $reply : null;
         }
         if (!\is_string($reply)) {
-            if ($reply instanceof \Exception && !$isAway) {
-                $this->log->warning('Redis refuses to read a key, which is loaded each time', $reply);
-                $this->refusal = \str_starts_with($reply->getMessage(), 'NOPERM') ? $reply : null;
-            }
-            return new Found($reply === false || $isAway ? Entry::MISS : Entry::FOREIGN, null, null, $isAway);
+            return new Found($reply === false ? Entry::MISS : Entry::FOREIGN);
         }
         $entry = Entry::parse($reply);
         if (!$entry instanceof Entry) {
@@ -374,131 +369,94 @@ final class Cache
         if (\is_array($state)) {
             $more = $this->backend->versions($state);
             if ($more instanceof \Exception) {
-                return new Found(Entry::MISS, null, null, true);
+                return new Found(Entry::MISS, isAway: true);
             }
             $state = $entry->judge($tags, $versions + $more, $this->backend->alive->now());
         }
         return new Found($state, $reply, $entry);
     }
 
-    /** Reads a key again. */
-    private function again(Read $read): Found
-    {
-        [$reply, $versions] = $this->backend->read($read->key, $read->tags);
-        return $this->found($reply, $read->tags, $versions);
-    }
-
     /**
      * Returns values that were not found fresh.
      *
-     * @param array<Read>  $reads by key
-     * @param array<Found> $found by key
+     * @param array<Job> $jobs by key
      *
      * @return array<Result> by key
      */
-    private function settle(array $reads, array $found, callable $loader, bool $mustLoad): array
+    private function resolve(array $jobs, callable $loader): array
     {
-        $results = $jobs = [];
-        foreach ($reads as $key => $read) {
-            $at = $found[$key];
-            if ($mustLoad && $at->state !== Entry::FOREIGN) {
-                $at->state = Entry::MISS;
-            }
-            $this->count($read, $at->state);
+        $results = [];
+        foreach ($jobs as $key => $job) {
+            $this->count($job->read, $job->state);
             $isPaused = isset($this->loading[$key]) || $this->shared->get("pause $key") !== null;
-            $isAnswered = $isPaused || $this->isLater && $at->state === Entry::STALE;
-            if ($isAnswered && $at->state >= Entry::ON_ERROR) {
-                $results[$key] = $at->stale();
+            $isAnswered = $isPaused || $this->isLater && $job->state === Entry::STALE;
+            if ($isAnswered && $job->state >= Entry::ON_ERROR) {
+                $results[$key] = $job->expired();
                 if (!$isPaused) {
-                    $this->postponed[$key] = [$read, $at, $loader];
+                    $this->postponed[$key] = [$job, $loader];
                     $this->register();
                 }
                 continue;
             }
-            $this->refuseOwn($read); // or it would wait for the lease that its own loader has
-            $jobs[] = [$this->job($read, $at, $mustLoad), $at];
+            $this->refuseOwn($job->read); // or it would wait for the lease that its own loader has
         }
-        return $results + $this->run($jobs, $loader);
-    }
-
-    private function job(Read $read, Found $found, bool $mustLoad): Job
-    {
-        $tags = \array_keys(\array_flip($read->tags) + ($found->entry?->tags ?? []));
-        $tags = \array_map(\strval(...), $tags); // the loader may name those of the entry again
-        $longest = \max($read->ttl + \max($read->stale, $read->staleOnError), $read->negative) * (1 + $read->jitter);
-        $waits = !$mustLoad && $found->state !== Entry::STALE;
-        $job = new Job($read, Names::areStampable($tags) ? $tags : $read->tags, $longest, $waits, !$mustLoad);
-        $job->hash = $found->bytes === null ? '' : \sha1($found->bytes);
-        return $job;
+        return $results + $this->run(\array_values(\array_diff_key($jobs, $results)), $loader);
     }
 
     /**
      * Takes leases, loads what no one else loads, and waits for the rest.
      *
-     * @param list<array{Job, Found}> $jobs
+     * @param list<Job> $jobs
      *
      * @return array<Result> by key
      */
     private function run(array $jobs, callable $loader): array
     {
-        $waiting = $ready = $found = [];
-        foreach ($jobs as [$job, $at]) {
-            $found[$job->read->key] = $at;
+        $waiting = $ready = $results = []; // waiting: for a lease, or the load of others
+        foreach ($jobs as $job) {
             $canStore = Names::lease($job->read->key) !== null && Names::areStampable($job->read->tags);
-            $mayStore = $canStore && !$at->isAway && $at->state !== Entry::FOREIGN;
+            $mayStore = $canStore && !$job->found->isAway && $job->state !== Entry::FOREIGN;
             $mayStore ? $waiting[] = $job : $ready[] = $job;
             $canStore || $this->log->warning(self::UNNAMED, "the key {$job->read->key}");
         }
         try {
-            return $this->loop($waiting, $ready, $found, $loader);
+            while ($waiting !== [] || $ready !== []) {
+                $asked = $waiting;
+                $waiting = [];
+                $this->leases->ask($asked, $this->isUsable(...));
+                foreach ($asked as $job) {
+                    if ($job->brought !== null) {
+                        $results[$job->read->key] = new Result($job->brought->value, 'redis');
+                    } elseif ($job->wait !== null) {
+                        $waiting[] = $job;
+                    } elseif ($job->lease === null && $job->state === Entry::STALE) {
+                        $results[$job->read->key] = $job->expired();
+                    } else {
+                        $ready[] = $job;
+                    }
+                }
+                if ($ready !== []) {
+                    $results = $this->loadAll($ready, $loader) + $results;
+                    $ready = [];
+                } elseif ($waiting !== []) {
+                    \usleep((int) (1000 * \min(\array_column($waiting, 'wait'))));
+                }
+            }
+            return $results;
         } finally {
-            $this->leases->release(\array_column($jobs, 0), false); // after something that nobody expects
+            $this->leases->release($jobs, false); // after an unexpected exception
             if ($this->leases->lost !== []) {
                 $this->register();
             }
         }
     }
 
-    /**
-     * Does what `run` does.
-     *
-     * @param list<Job>    $waiting for a lease, or the load of others
-     * @param list<Job>    $ready   to load
-     * @param array<Found> $found   by key
-     *
-     * @return array<Result> by key
-     */
-    private function loop(array $waiting, array $ready, array $found, callable $loader): array
-    {
-        $results = [];
-        while ($waiting !== [] || $ready !== []) {
-            $asked = $waiting;
-            $waiting = $asked === [] ? [] : $this->leases->ask($asked, $this->isUsable(...));
-            foreach ($asked as $job) {
-                $key = $job->read->key;
-                if ($job->entry !== null) {
-                    $results[$key] = new Result($job->entry->value, 'redis');
-                } elseif (!\in_array($job, $waiting, true)) {
-                    $isStale = $job->lease === null && $found[$key]->state === Entry::STALE;
-                    $isStale ? $results[$key] = $found[$key]->stale() : $ready[] = $job;
-                }
-            }
-            if ($ready !== []) {
-                $results = $this->loadAll($ready, $found, $loader) + $results;
-                $ready = [];
-            } elseif ($waiting !== []) {
-                \usleep((int) (1000 * \min(\array_map(static fn (Job $job): float => $job->wait, $waiting))));
-            }
-        }
-        return $results;
-    }
-
     /** Takes a value that another reader has stored, or notes that it is of no use. */
     private function isUsable(Job $job, string $bytes): bool
     {
         $found = $this->found($bytes, $job->read->tags, $job->versions);
-        if ($found->state === Entry::FRESH && $job->mayTake) {
-            $job->entry = $found->entry;
+        if ($found->state === Entry::FRESH && !$job->mustLoad) {
+            $job->brought = $found->entry;
             return true;
         }
         $job->hash = \sha1($bytes);
@@ -508,37 +466,37 @@ final class Cache
     /**
      * Loads values together, and stores those that have a lease.
      *
-     * @param list<Job>    $jobs
-     * @param array<Found> $found by key
+     * @param list<Job> $jobs
      *
      * @return array<Result> by key
      */
-    private function loadAll(array $jobs, array $found, callable $loader): array
+    private function loadAll(array $jobs, callable $loader): array
     {
         $load = new Load();
         $begun = Shared::now();
         try {
-            $values = $this->load(\array_map(static fn (Job $job): Read => $job->read, $jobs), $loader, $load);
+            $values = $this->load(\array_column($jobs, 'read'), $loader, $load);
         } catch (\Throwable $e) {
             $this->leases->release($jobs, false);
-            return $this->instead($jobs, $found, $e);
+            return $this->instead($jobs, $e);
         }
         $d = (int) \round(Shared::now() - $begun);
-        $results = $texts = [];
-        foreach ($jobs as $i => $job) {
+        $results = $storable = [];
+        foreach ($jobs as $job) {
             $value = $values[$job->read->key] ?? null;
             try {
-                $texts[$i] = Entry::encode($value);
-                $value = Entry::decode($texts[$i]); // as callers that find it in Redis get it
+                $job->json = Entry::encode($value);
+                $value = Entry::decode($job->json); // as callers that find it in Redis get it
+                if ($job->lease !== null) {
+                    $storable[] = $job;
+                }
             } catch (\Throwable $e) { // also of a JsonSerializable
-                unset($texts[$i]);
                 $this->counts['errors']++;
                 $this->log->warning('a value cannot be stored', $e);
             }
             $results[$job->read->key] = new Result($value, 'loader');
         }
-        $leased = \array_filter($jobs, static fn (Job $job): bool => $job->lease !== null);
-        $this->store(\array_intersect_key($leased, $texts), $texts, $load, $d, $begun);
+        $this->store($storable, $load, $d, $begun);
         $this->leases->release($jobs, true); // those that are not stored, before the caller gets the value
         return $results;
     }
@@ -546,14 +504,13 @@ final class Cache
     /**
      * Returns expired values in place of those that cannot be loaded.
      *
-     * @param list<Job>    $jobs
-     * @param array<Found> $found by key
+     * @param list<Job> $jobs
      *
      * @return array<Result> by key
      *
      * @throws \Throwable the error, if there is no such value
      */
-    private function instead(array $jobs, array $found, \Throwable $error): array
+    private function instead(array $jobs, \Throwable $error): array
     {
         $results = [];
         foreach ($jobs as $job) {
@@ -561,16 +518,15 @@ final class Cache
             $this->shared->set("pause {$job->read->key}", true, $until);
         }
         foreach ($jobs as $job) {
-            $key = $job->read->key;
-            $at = $found[$key];
-            if ($at->state === Entry::ON_ERROR) {
-                $again = $this->again($job->read);
-                $at = $again->state >= Entry::ON_ERROR && $again->bytes === $at->bytes ? $at : new Found(Entry::MISS);
+            $isKept = $job->state >= Entry::ON_ERROR;
+            if ($job->state === Entry::ON_ERROR) {
+                $again = $this->look($job->read);
+                $isKept = $again->state >= Entry::ON_ERROR && $again->bytes === $job->found->bytes;
             }
-            if ($at->state < Entry::ON_ERROR) {
+            if (!$isKept) {
                 throw $error;
             }
-            $results[$key] = $at->stale();
+            $results[$job->read->key] = $job->expired();
         }
         $this->log->warning('a load has failed: expired values are returned', $error);
         return $results;
@@ -579,10 +535,9 @@ final class Cache
     /**
      * Stores values under their leases.
      *
-     * @param array<int, Job>    $jobs
-     * @param array<int, string> $texts the JSON of the values
+     * @param list<Job> $jobs
      */
-    private function store(array $jobs, array $texts, Load $load, int $d, float $begun): void
+    private function store(array $jobs, Load $load, int $d, float $begun): void
     {
         [$named, $ttl, $isSkipped] = $load->settings();
         if ($isSkipped) {
@@ -592,76 +547,34 @@ final class Cache
             $this->log->warning(self::UNNAMED, 'the tags ' . \implode(', ', $named));
             return;
         }
-        $late = [];
+        $late = $fills = [];
         foreach ($jobs as $job) {
             $late += \array_diff_key(\array_flip($named), $job->versions);
         }
-        $longest = \max([0, ...\array_map(static fn (Job $job): float => $job->longest, $jobs), 1.25 * (int) $ttl]);
-        $late = $late === [] ? [] : $this->leases->versions(\array_map(\strval(...), \array_keys($late)), $longest);
-        $fills = $own = $entries = [];
-        foreach ($jobs as $i => $job) {
+        $longest = \max([1.25 * (int) $ttl, ...\array_column($jobs, 'longest')]);
+        $late = $this->leases->versions(\array_map(\strval(...), \array_keys($late)), $longest);
+        foreach ($jobs as $job) {
             $versions = \array_intersect_key($job->versions + $late, \array_flip([...$job->read->tags, ...$named]));
-            $life = self::life($job->read, $texts[$i] === 'null', $ttl);
-            if ($life[0] < 1 || \in_array('', $versions, true)) {
+            $life = $job->life($ttl);
+            if ($life['fresh'] < 1 || \in_array('', $versions, true)) {
                 continue;
             }
             // Versions that are from after the load: the tags are stored alone, in an entry that has
             // expired. The next load, of any process, asks for their versions before it begins.
-            $own[$i] = \array_diff_key($versions, $job->versions) === [];
-            $entry = $this->entry($job, $life, $own[$i] ? $texts[$i] : null, $versions, $d);
-            $fills[$i] = [$job, $entry, $life[0] + \max($life[1], $life[2])];
+            $isWhole = \array_diff_key($versions, $job->versions) === [];
+            $now = (int) $this->backend->alive->now();
+            $entry = $isWhole ? $job->entry($now, $life, $versions, $d) : $job->tagsOnly($versions);
+            $fills[] = [$job, $entry, $life['fresh'] + \max($life['stale'], $life['onError']), $isWhole];
         }
-        foreach ($this->leases->fill(\array_values($fills)) as $at => $accepted) {
-            $i = \array_keys($fills)[$at];
-            if ($own[$i] || !$accepted) {
+        foreach ($this->leases->fill($fills) as $i => $accepted) {
+            [$job, $entry, , $isWhole] = $fills[$i];
+            if ($isWhole || !$accepted) {
                 $this->counts[$accepted === null ? 'errors' : ($accepted ? 'sets' : 'refused')]++;
             }
-            if ($accepted && $own[$i] && $this->options->memory > 0) {
-                $this->remember($jobs[$i]->read, Entry::parse($fills[$i][1]), $begun);
+            if ($isWhole && $accepted && $this->options->memory > 0) {
+                $this->remember($job->read, Entry::parse($entry), $begun);
             }
         }
-    }
-
-    /**
-     * Returns for how many milliseconds a value is fresh, stale, and kept for errors.
-     *
-     * @return array{int, int, int}
-     */
-    private static function life(Read $read, bool $isNegative, ?int $ttl): array
-    {
-        $spread = $read->jitter * \random_int(-1_000_000, 1_000_000) / 1e6;
-        [$fresh, $stale, $onError] = match (true) {
-            $isNegative => [$read->negative, 0, 0],
-            $ttl !== null => [$ttl, 0, 0],
-            default => [$read->ttl, $read->stale, $read->staleOnError],
-        };
-        if ($ttl !== null && !$isNegative) {
-            $spread = -\abs($spread);
-        }
-        return [$fresh < 1 ? 0 : \max((int) ($fresh * (1 + $spread)), 1), $stale, $onError];
-    }
-
-    /**
-     * Returns the text of an entry; without a value, of one that has expired.
-     *
-     * @param array{int, int, int} $life
-     * @param array<string>        $versions by tag
-     */
-    private function entry(Job $job, array $life, ?string $json, array $versions, int $d): string
-    {
-        $e = $json === null ? 1 : (int) $this->backend->alive->now() + $life[0];
-        $b = \substr((string) \strrchr((string) $job->lease, ':'), 1);
-        if ($json === null) {
-            return Entry::format(['e' => $e, 'b' => $b], $versions, 'null');
-        }
-        return Entry::format([
-            'e' => $e,
-            'b' => $b,
-            's' => $life[1] > 0 ? $e + $life[1] : 0,
-            'o' => $life[2] > 0 ? $e + $life[2] : 0,
-            'd' => $d,
-            'n' => $json === 'null' ? 1 : 0,
-        ], $versions, $json);
     }
 
     /**
@@ -702,26 +615,6 @@ final class Cache
     private static function single(callable $loader): \Closure
     {
         return static fn (array $reads, Load $load): array => [$reads[0]->key => $loader($load)];
-    }
-
-    /**
-     * Returns what `found` needs of what was read together with others.
-     *
-     * @param array<mixed> $replies by name
-     *
-     * @return array{mixed, list<string>, array<string>}
-     */
-    private static function part(array $replies, Read $read): array
-    {
-        $versions = [];
-        foreach ($read->tags as $tag) {
-            $version = $replies[Names::stamp($tag)];
-            if (Fault::isOne($version)) {
-                return [$version, [], []];
-            }
-            $versions[$tag] = \is_string($version) ? $version : '';
-        }
-        return [$replies[$read->key], $read->tags, $versions];
     }
 
     /** Runs `finish` at the end of the request, after all functions that are registered until then. */

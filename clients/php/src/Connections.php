@@ -6,7 +6,7 @@ namespace Unstale;
 
 /**
  * Where a cache gets its connections to Redis from. They are its own: a connection whose answer did
- * not come in time is closed, since the late answer would be taken for that of the next command.
+ * not come in time is closed, because phpredis would return the late answer for the next command.
  */
 final class Connections
 {
@@ -86,7 +86,7 @@ final class Connections
         $parts = self::parse($url);
         $all = \array_map(self::parse(...), $sentinels);
         if (\array_filter(\array_column($all, 'database'))) {
-            throw new \ValueError('the URL of a Sentinel: it has no database; give that of the master in $url');
+            throw new \ValueError('the URL of a Sentinel: it has no database; give the master\'s in $url');
         }
         $open = static function (float $seconds) use ($parts, $all, $service, $tls): \Redis {
             $error = null;
@@ -161,7 +161,7 @@ final class Connections
         foreach (['OPT_PREFIX', 'OPT_SERIALIZER', 'OPT_COMPRESSION'] as $option) {
             if ($link->getOption(\constant("Redis::$option"))) {
                 throw new \LogicException("Connections: the connection has $option; return a new connection without "
-                    . 'it, since keys and values are those of the map, and of other languages');
+                    . 'it, because the map defines the keys, and other languages read the values');
             }
         }
         $link->setOption(\Redis::OPT_READ_TIMEOUT, (string) $seconds);

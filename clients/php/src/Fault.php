@@ -18,7 +18,7 @@ final class Fault extends \RuntimeException
      *
      * @internal
      */
-    public static function isOne(mixed $reply): bool
+    public static function isAway(mixed $reply): bool
     {
         return $reply instanceof self || $reply instanceof \RedisException && \preg_match(
             '/^(LOADING|READONLY|MASTERDOWN|CLUSTERDOWN|NOAUTH|WRONGPASS|NOREPLICAS) /',

@@ -9,7 +9,7 @@ namespace Unstale;
  *
  * @internal
  */
-final class Found
+final readonly class Found
 {
     /**
      * @param int         $state  a constant of Entry
@@ -18,15 +18,9 @@ final class Found
      */
     public function __construct(
         public int $state,
-        public readonly ?string $bytes = null,
-        public readonly ?Entry $entry = null,
-        public readonly bool $isAway = false,
+        public ?string $bytes = null,
+        public ?Entry $entry = null,
+        public bool $isAway = false,
     ) {
-    }
-
-    /** Returns the value of an expired entry. */
-    public function stale(): Result
-    {
-        return new Result($this->entry?->value, 'redis', true);
     }
 }

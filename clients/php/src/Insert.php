@@ -24,13 +24,17 @@ final class Insert
     /**
      * Checks and inserts invalidations.
      *
-     * @param iterable<Invalidation>   $invalidations
-     * @param callable(int, int): void $did    is called with the first ID and the number of rows of
-     *                                         each statement, unless the rows are delayed
-     * @param callable(): void|null    $before is called first if there are rows that are not delayed
+     * @param iterable<Invalidation>        $invalidations
+     * @param callable(): void|null         $before is called first if there are rows that are not delayed
+     * @param callable(int, int): void|null $did    is called with the first ID and the number of rows of
+     *                                              each statement, unless the rows are delayed
      */
-    public static function into(\PDO $pdo, iterable $invalidations, callable $did, ?callable $before = null): void
-    {
+    public static function into(
+        \PDO $pdo,
+        iterable $invalidations,
+        ?callable $before = null,
+        ?callable $did = null,
+    ): void {
         [$now, $later] = Row::all($invalidations);
         if ($now === [] && $later === []) {
             return;
@@ -44,7 +48,7 @@ final class Insert
             }
             foreach (self::parts($now) as $rows) {
                 self::insert($pdo, self::NOW, $rows);
-                $did((int) $pdo->lastInsertId(), \count($rows));
+                $did === null || $did((int) $pdo->lastInsertId(), \count($rows));
             }
             foreach (self::parts($later) as $rows) {
                 self::insert($pdo, self::LATER, $rows);
@@ -89,8 +93,8 @@ final class Insert
 
     /**
      * Binds every value as text or null: PARAM_INT would clip an ID above 2^63, and PARAM_STR alone may
-     * mean a national string. Text that is not ASCII is sent as hex digits, so that no charset of the
-     * connection changes or refuses it.
+     * mean a national string. Text that is not ASCII is sent as hex digits, which no charset of the
+     * connection changes or refuses.
      *
      * @param list<list<string|null>> $rows
      */

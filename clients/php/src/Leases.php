@@ -30,7 +30,7 @@ final class Leases
     public ?\Exception $refusal = null;
 
     /**
-     * Leases that Redis may have and nobody uses.
+     * Leases that Redis may have and no load uses.
      *
      * @var list<array{string, string, bool}> name, token, and whether Redis has answered once
      */
@@ -57,30 +57,23 @@ final class Leases
     }
 
     /**
-     * Asks once for the leases of keys, and for the versions of tags.
+     * Asks once for the leases of keys, and for the versions of tags. It sets `wait` of jobs for which to
+     * ask again: others load, or have stored what is of no use.
      *
      * @param list<Job>                   $jobs
      * @param callable(Job, string): bool $usable gets a value that another reader has stored meanwhile. It
      *                                            returns false, and sets the job's hash, to ask again
-     *
-     * @return list<Job> those for which to ask again: others load, or have stored what is of no use
      */
-    public function ask(array $jobs, callable $usable): array
+    public function ask(array $jobs, callable $usable): void
     {
         $ttl = $this->ttl();
-        $commands = $stamps = $longest = $waiting = [];
+        $commands = $stamps = $longest = [];
         foreach ($jobs as $job) {
-            $key = $job->read->key;
-            $job->wait = 0;
             if ($job->token === '') {
                 $job->token = self::token();
                 $job->until = Shared::now() + $ttl;
             }
-            $commands[] = Scripts::command(
-                'lease',
-                [(string) Names::lease($key), (string) Names::hold($key), $key],
-                [$job->token, $ttl, $job->hash],
-            );
+            $commands[] = self::command('lease', $job, [$job->token, $ttl, $job->hash]);
             foreach ($job->tags as $tag) {
                 $longest[$tag] = \max($longest[$tag] ?? 0, $job->longest);
             }
@@ -88,32 +81,27 @@ final class Leases
         foreach ($longest as $tag => $life) {
             $stamps[$tag] = self::stamp((string) $tag, $life);
         }
-        $replies = $this->backend->run([...$commands, ...\array_values($stamps)], true);
+        $replies = $this->backend->run([...$commands, ...\array_values($stamps)], leases: true);
         $versions = \array_combine(\array_keys($stamps), \array_splice($replies, \count($jobs)));
         foreach ($jobs as $i => $job) {
-            $this->take($job, $replies[$i], $versions);
+            $job->wait = null;
+            [$kind, $rest] = $this->take($job, $replies[$i], $versions);
             if ($job->lease !== null && $this->ttl() < $ttl) {
                 // As the same pipeline says, second sweeps do not wait for this lease.
                 $this->release([$job], false);
-                [$job->lease, $job->token] = [null, self::token()];
-                $waiting[] = $job;
+                [$job->lease, $job->token, $job->wait] = [null, self::token(), 0];
                 continue;
             }
-            if (!\is_array($replies[$i]) || $job->isLost) {
-                continue;
-            }
-            [$kind, $rest] = $replies[$i];
-            $asksAgain = match ($kind) {
-                'value' => !$usable($job, $rest),
-                'taken' => $this->wait($job, (int) $rest),
-                default => false,
+            $wait = match ($kind) {
+                'value' => $usable($job, $rest) ? null : 0,
+                'taken' => $this->wait($job, $rest),
+                default => null,
             };
-            if ($asksAgain && $job->holders <= self::MOST_HOLDERS && Shared::now() <= $job->until) {
-                $waiting[] = $job;
+            if ($job->holders <= self::MOST_HOLDERS && Shared::now() <= $job->until) {
+                $job->wait = $wait;
             }
         }
         $this->shortened += $ttl < $this->options->lease ? \count($jobs) : 0;
-        return $waiting;
     }
 
     /**
@@ -132,7 +120,7 @@ final class Leases
     /**
      * Stores entries under their leases.
      *
-     * @param list<array{Job, string, int}> $fills job, entry, and its life in milliseconds
+     * @param list<array{Job, string, int, bool}> $fills job, entry, and its life in milliseconds
      *
      * @return list<bool|null> whether Redis has accepted each; null: unknown, or refused with an error
      */
@@ -140,27 +128,17 @@ final class Leases
     {
         $commands = [];
         foreach ($fills as [$job, $entry, $px]) {
-            $key = $job->read->key;
-            $commands[] = Scripts::command(
-                'fill',
-                [(string) Names::lease($key), (string) Names::hold($key), $key],
-                [(string) $job->lease, $entry, $px],
-            );
+            $commands[] = self::command('fill', $job, [$job->lease, $entry, $px]);
         }
-        $accepted = \array_map(function (mixed $reply): ?bool {
+        $accepted = [];
+        foreach ($this->backend->run($commands) as $i => $reply) {
             if ($reply instanceof \Exception) {
                 $this->refuse($reply);
-                return null;
-            }
-            if ($reply === 1) {
+            } elseif ($reply === 1) {
                 $this->refusal = null;
-            }
-            return $reply === 1;
-        }, $this->backend->run($commands));
-        foreach ($accepted as $i => $isAccepted) {
-            if ($isAccepted) {
                 unset(self::$held[$fills[$i][0]->token]);
             }
+            $accepted[] = $reply instanceof \Exception ? null : $reply === 1;
         }
         return $accepted;
     }
@@ -182,7 +160,7 @@ final class Leases
                 : Scripts::command('release', [$name], [$job->lease]);
         }
         foreach ($this->backend->run($commands) as $i => $reply) {
-            if (Fault::isOne($reply)) {
+            if (Fault::isAway($reply)) {
                 $this->lose($jobs[$i]);
             }
         }
@@ -224,27 +202,26 @@ final class Leases
     }
 
     /**
-     * Takes the answer to a request for a lease.
+     * Takes the answer to a request for a lease, and returns it if it is one.
      *
      * @param array<mixed> $versions replies, by tag
+     *
+     * @return array{string|null, mixed}
      */
-    private function take(Job $job, mixed $answer, array $versions): void
+    private function take(Job $job, mixed $answer, array $versions): array
     {
         $own = \array_intersect_key($versions, \array_flip($job->tags));
         foreach ([$answer, ...\array_values($own)] as $reply) {
             if ($reply instanceof Fault || Fault::mayRun($reply)) {
-                $job->isLost = true;
+                if (!$answer instanceof \Exception || Fault::mayRun($answer)) {
+                    $this->lose($job);
+                }
+                return [null, null];
             }
         }
-        if ($job->isLost) {
-            if (!$answer instanceof \Exception || Fault::mayRun($answer)) {
-                $this->lose($job);
-            }
-            return;
-        }
-        if ($answer instanceof \Exception) {
-            $this->refuse($answer);
-            return;
+        if (!\is_array($answer)) {
+            $answer instanceof \Exception && $this->refuse($answer);
+            return [null, null];
         }
         $job->versions = $this->texts($own);
         if ($answer[0] === 'lease') {
@@ -253,6 +230,7 @@ final class Leases
             self::$isRegistered || \register_shutdown_function(self::end(...));
             self::$isRegistered = true;
         }
+        return $answer;
     }
 
     /** Gives back the leases of loaders that have ended the process. The process of a fork has others. */
@@ -263,16 +241,19 @@ final class Leases
         }
     }
 
-    /** Notes for how long to wait for the load of others, and reports whether the job waits. */
-    private function wait(Job $job, int $left): bool
+    /** Returns for how many milliseconds to wait for the load of others, null for a job that does not wait. */
+    private function wait(Job $job, int $left): ?float
     {
         if ($left > $job->left) {
             $job->holders++; // nothing extends a lease: this is another one
         }
         $job->left = $left;
-        $job->wait = \min($job->pause * \random_int(500, 1500) / 1000, \max($left, 1));
+        if ($job->mustLoad || $job->state === Entry::STALE) {
+            return null;
+        }
+        $wait = \min($job->pause * \random_int(500, 1500) / 1000, \max($left, 1));
         $job->pause = \min(2 * $job->pause, self::LONGEST_PAUSE);
-        return $job->waits;
+        return $wait;
     }
 
     private function refuse(\Exception $error): void
@@ -305,6 +286,17 @@ final class Leases
         if (\count($this->lost) < self::MOST_LOST) {
             $this->lost[] = [(string) Names::lease($job->read->key), $job->token, false];
         }
+    }
+
+    /**
+     * @param list<string|int> $arguments
+     *
+     * @return list<string|int>
+     */
+    private static function command(string $script, Job $job, array $arguments): array
+    {
+        $key = $job->read->key;
+        return Scripts::command($script, [(string) Names::lease($key), (string) Names::hold($key), $key], $arguments);
     }
 
     /** @return list<string|int> */

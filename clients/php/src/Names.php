@@ -51,7 +51,7 @@ final class Names
             return $key === '' ? null : "$prefix{{$key}}";
         }
         $isTagged = \preg_match('/^[^{]*\{[^}]+\}/', $key) === 1;
-        $isWrapped = \preg_match('/^\{[^{}]+\}$/D', $key) === 1; // its lease would be that of the text inside
+        $isWrapped = \preg_match('/^\{[^{}]+\}$/D', $key) === 1; // the text inside has the same lease
         return $isTagged && !$isWrapped ? $prefix . $key : null;
     }
 }

@@ -28,7 +28,7 @@ final readonly class Options
      *                                      there, up to 60,000. 0: not at all. Without APCu, each process
      *                                      keeps its own, of 256 values
      * @param bool|null            $later   whether expired values are replaced after the response, or by
-     *                                      `Cache::finish`. False: at once, by the call that finds them.
+     *                                      `Cache::finish`. False: immediately, by the call that finds them.
      *                                      Default: true if PHP can end the response, as in PHP-FPM
      *
      * @throws \ValueError for a number outside of its limits

@@ -23,12 +23,12 @@ final class Outbox
      *
      * @throws FieldError      for an invalidation that cannot be written
      * @throws \LogicException if the connection has no transaction
-     * @throws \PDOException   for an error of the database, whatever PDO's error mode is: then roll
+     * @throws \PDOException   for an error of the database, in any error mode of PDO: then roll
      *                         back, since some rows may have been inserted
      */
     public function enqueue(\PDO $pdo, Invalidation ...$invalidations): void
     {
-        Insert::into($pdo, $invalidations, static fn (int $first, int $count): null => null);
+        Insert::into($pdo, $invalidations);
     }
 
     /**
@@ -88,8 +88,7 @@ final class Outbox
         $committing = false;
         try {
             $pdo->exec('SAVEPOINT unstale');
-            $result = $function($transaction);
-            $transaction->end();
+            $result = $transaction->run($function);
             if (!self::isSame($pdo)) {
                 throw new \LogicException('commit transaction: the function has ended it, or has caught a deadlock');
             }
@@ -98,11 +97,7 @@ final class Outbox
             return new Committed($result, $transaction->token());
         } catch (\Throwable $error) {
             try {
-                try {
-                    $transaction->end();
-                } finally {
-                    $pdo->rollBack();
-                }
+                $pdo->rollBack();
             } catch (\Throwable) {
                 // It has ended, or the connection is lost, which ends it.
             }

@@ -39,11 +39,11 @@ final class Transaction
             throw new \LogicException('enqueue: the transaction has ended');
         }
         try {
-            Insert::into($this->pdo, $invalidations, function (int $first, int $count): void {
+            Insert::into($this->pdo, $invalidations, $this->readSource(...), function (int $first, int $count): void {
                 $first > 0 || throw new \RuntimeException('insert invalidations: the server tells no id of the rows');
                 $runs = [...$this->token->runs, [$first, $count, $this->step]];
                 $this->token = Token::of($this->token->source, $this->token->made, $runs, $this->token->many);
-            }, $this->readSource(...));
+            });
         } catch (\Throwable $error) {
             $this->failed ??= $error;
             throw $error;
@@ -61,16 +61,20 @@ final class Transaction
     }
 
     /**
+     * Calls a function with the transaction, which it ends.
+     *
      * @internal
      *
-     * @throws \Throwable what an `enqueue` has thrown
+     * @throws \Throwable what the function has thrown, or an `enqueue` whose error it has caught
      */
-    public function end(): void
+    public function run(callable $function): mixed
     {
-        $this->ended = true;
-        if ($this->failed !== null) {
-            throw $this->failed;
+        try {
+            $result = $function($this);
+        } finally {
+            $this->ended = true;
         }
+        return $this->failed === null ? $result : throw $this->failed;
     }
 
     private function readSource(): void

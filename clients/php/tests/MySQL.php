@@ -9,9 +9,11 @@ final class MySQL
 {
     public const UNSTALE = __DIR__ . '/../../../bin/unstale';
 
+    public readonly string $socket;
+
     private static ?self $shared = null;
 
-    private string $folder;
+    private readonly string $folder;
 
     /** @var resource */
     private $server;
@@ -29,6 +31,7 @@ final class MySQL
     public function __construct(string ...$options)
     {
         $this->folder = \sys_get_temp_dir() . '/unstale-mysql-' . \bin2hex(\random_bytes(6));
+        $this->socket = "$this->folder/socket";
         \mkdir($this->folder);
         \register_shutdown_function($this->stop(...));
         $initialized = \proc_close($this->start('--initialize-insecure', '--innodb-redo-log-capacity=8M'));
@@ -37,7 +40,7 @@ final class MySQL
         }
         $this->server = $this->start(
             '--skip-networking',
-            "--socket=$this->folder/socket",
+            "--socket=$this->socket",
             '--mysqlx=OFF',
             "--tmpdir=$this->folder",
             "--pid-file=$this->folder/pid",
@@ -54,8 +57,7 @@ final class MySQL
     public function stop(): void
     {
         if (isset($this->server)) {
-            \proc_terminate($this->server, \SIGKILL);
-            \proc_close($this->server);
+            Process::kill($this->server);
             unset($this->server);
         }
         \exec('rm -rf ' . \escapeshellarg($this->folder));
@@ -80,31 +82,28 @@ final class MySQL
 
     public function dsn(string $database = 'shop', string $charset = 'utf8mb4'): string
     {
-        return "mysql:unix_socket=$this->folder/socket;charset=$charset;dbname=$database";
+        return "mysql:unix_socket=$this->socket;charset=$charset;dbname=$database";
     }
 
     /** Returns the DSN for programs in Go. */
     public function goDSN(string $database): string
     {
-        return "root@unix($this->folder/socket)/$database";
+        return "root@unix($this->socket)/$database";
     }
 
     /** Returns a connection that can send a statement without a wait for the answer, unlike PDO. */
     public function mysqli(): \mysqli
     {
-        return new \mysqli(null, 'root', '', 'shop', null, "$this->folder/socket");
+        return new \mysqli(null, 'root', '', 'shop', null, $this->socket);
     }
 
     /** @return resource */
     private function start(string ...$arguments)
     {
-        $command = [
-            'setpriv', '--pdeathsig', 'KILL', 'mysqld', '--no-defaults', "--datadir=$this->folder/data",
-            '--user=' . \posix_getpwuid(\posix_geteuid())['name'], '--skip-log-bin', '--secure-file-priv=NULL',
-            '--innodb-flush-method=nosync', ...$arguments,
-        ];
-        $log = ['file', "$this->folder/log", 'a'];
-        return \proc_open($command, [['file', '/dev/null', 'r'], $log, $log], $pipes);
+        $user = \posix_getpwuid(\posix_geteuid())['name'];
+        $own = ['--no-defaults', "--datadir=$this->folder/data", "--user=$user", '--skip-log-bin',
+            '--secure-file-priv=NULL', '--innodb-flush-method=nosync'];
+        return Process::start("$this->folder/log", 'mysqld', ...$own, ...$arguments);
     }
 
     private function log(): string

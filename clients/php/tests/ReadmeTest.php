@@ -13,8 +13,10 @@ final class ReadmeTest extends TestCase
 
     private static string $folder;
 
-    /** @var list<resource> */
-    private static array $processes = [];
+    private static ?RedisServer $redis = null;
+
+    /** @var resource|null */
+    private static $worker;
 
     public static function setUpBeforeClass(): void
     {
@@ -24,10 +26,8 @@ final class ReadmeTest extends TestCase
 
     public static function tearDownAfterClass(): void
     {
-        foreach (\array_reverse(self::$processes) as $process) {
-            \proc_terminate($process);
-            \proc_close($process);
-        }
+        self::$worker === null || Process::kill(self::$worker);
+        self::$redis?->stop();
         \exec('rm -rf ' . \escapeshellarg(self::$folder));
     }
 
@@ -67,13 +67,6 @@ final class ReadmeTest extends TestCase
         }
     }
 
-    /** Starts a program, which the end of the tests stops. */
-    private static function start(string ...$command): void
-    {
-        $log = ['file', self::$folder . '/log', 'a'];
-        self::$processes[] = \proc_open(['setpriv', '--pdeathsig', 'KILL', ...$command], [['file', '/dev/null', 'r'], $log, $log], $pipes);
-    }
-
     /** Runs a command in the folder of the application. */
     private static function runs(string $command): void
     {
@@ -85,10 +78,8 @@ final class ReadmeTest extends TestCase
     {
         $mysql = MySQL::shared();
         $mysql->database('readme');
-        $free = \stream_socket_server('tcp://127.0.0.1:0');
-        $redis = \stream_socket_get_name($free, false);
-        \fclose($free);
-        self::start('redis-server', '--port', \explode(':', $redis)[1], '--save', '', '--dir', self::$folder);
+        self::$redis = new RedisServer();
+        $url = self::$redis->url();
 
         [$install, $commands] = self::blocks('clients/php/README.md', 'sh');
         \putenv('PATH=' . \realpath(self::ROOT . '/bin') . ':' . \getenv('PATH'));
@@ -102,19 +93,18 @@ final class ReadmeTest extends TestCase
 
         $script = \strtr($commands, [
             'unstale:unstale@tcp(127.0.0.1:3306)/shop' => $mysql->goDSN('readme'),
-            'redis://127.0.0.1:6379/0' => "redis://$redis",
+            'redis://127.0.0.1:6379/0' => $url,
             'unstale run' => 'exec unstale run --listen - --map ' . \realpath(self::ROOT . '/mapping.yaml'),
         ]);
-        self::start('sh', '-ec', $script);
+        self::$worker = Process::start(self::$folder . '/log', 'sh', '-ec', $script);
 
-        foreach (['PDO_DSN' => $mysql->dsn('readme'), 'PDO_USER' => 'root', 'PDO_PASSWORD' => '', 'REDIS_URL' => "redis://$redis", 'APP_ENV' => 'dev'] as $name => $value) {
+        foreach (['PDO_DSN' => $mysql->dsn('readme'), 'PDO_USER' => 'root', 'PDO_PASSWORD' => '', 'REDIS_URL' => $url, 'APP_ENV' => 'dev'] as $name => $value) {
             \putenv("$name=$value");
         }
         $admin = $mysql->connect('readme');
         $admin->exec('CREATE TABLE products (id INT PRIMARY KEY, price_cents INT NOT NULL)');
         $admin->exec('CREATE TABLE product_categories (product_id INT, category_id INT)');
         $admin->exec('INSERT INTO products VALUES (42, 4990), (43, 1250)');
-        self::eventually(static fn (): bool => @\stream_socket_client("tcp://$redis") !== false);
 
         \class_exists('App\ShopCache', false) || require self::$folder . '/src/ShopCache.php'; // or of another test
         require __DIR__ . '/readme.php';

@@ -65,8 +65,7 @@ final class RedisServer
     /** Ends it at once. */
     public function kill(): void
     {
-        $this->signal(\SIGKILL);
-        \proc_close($this->process);
+        Process::kill($this->process);
     }
 
     /** Makes it hang (SIGSTOP), or continue (SIGCONT). */

@@ -254,6 +254,25 @@ final class ServersTest extends ReaderTest
         });
     }
 
+    public function testAServerThatWorkersHaveLeftIsNotUsedWhileNewConnectionsLeadToAReplica(): void
+    {
+        [$old, $master] = [$this->start(), $this->start('--repl-diskless-sync-delay', '0')];
+        $replica = $this->start('--replicaof', "127.0.0.1 $master->port");
+        self::eventually('a link', static fn (): bool => $replica->admin()->info('replication')['master_link_status'] === 'up');
+        $old->beat(9000);
+        $old->store('k', ['v' => 'old']);
+        $connections = new Connections(static function (float $seconds, bool $isFresh) use ($old, $replica): \Redis {
+            $redis = new \Redis();
+            $redis->connect('127.0.0.1', $isFresh ? $replica->port : $old->port, $seconds);
+            return $redis;
+        });
+        $cache = $this->cache($connections);
+        for ($i = 0; $i < 3; $i++) {
+            self::assertSame('new', $cache->fetch(self::read(), self::of('new')));
+        }
+        self::assertSame('old', $old->stored('k')['v']);
+    }
+
     public function testSentinelTheReaderFollowsAFailover(): void
     {
         $master = $this->start('--repl-diskless-sync-delay', '0');

@@ -7,9 +7,10 @@ import { parseToken, settled } from "@unstale/client";
 import { parseArgs } from "node:util";
 import { startMySQL } from "../test/mysql.ts";
 import { startWorker } from "../test/processes.ts";
+import { Proxy } from "../test/proxy.ts";
 import { Child } from "./child.ts";
 import { libraries, title, type Library } from "./libraries.ts";
-import { Link, RedisServer } from "./servers.ts";
+import { RedisServer } from "./servers.ts";
 
 const help = `node races.ts [--only NAME] [--json]
 
@@ -98,8 +99,8 @@ class Trial {
   }
 
   /** Lets something happen while a process has the old value in memory. */
-  async inMemory(between: (link: Link) => Promise<void>): Promise<Verdict> {
-    const link = await Link.to(this.#site.redis.port);
+  async inMemory(between: (link: Proxy) => Promise<void>): Promise<Verdict> {
+    const link = await Proxy.open(this.#site.redis.port);
     try {
       const child = await this.#start(link.port);
       for (let i = 0; i < 2; i++) {
@@ -137,10 +138,10 @@ class Trial {
   };
 
   /** Invalidates while the connections of the first process are cut. */
-  cut = async (link: Link) => {
+  cut = async (link: Proxy) => {
     await link.close();
     await this.#write(true);
-    await link.open();
+    await link.listen();
     await this.#connected(this.#children[0]!);
   };
 

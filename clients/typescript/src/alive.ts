@@ -89,10 +89,7 @@ export class Alive {
     if (fields instanceof Error && fields.message.startsWith("NOPERM")) this.#nextFields = performance.now() + pauses.refused;
     this.latest = undefined;
     if (fields === undefined || fields instanceof Error) return "unknown";
-    let texts: unknown[] = fields === null ? [] : [fields];
-    if (Array.isArray(fields)) texts = fields.filter((_, i) => i % 2 === 1);
-    else if (fields !== null && !(fields instanceof Buffer)) texts = Object.values(fields); // of ioredis
-    const found = texts.map(parse).filter(({ t }) => t > 0);
+    const found = valuesOf(fields).map(parse).filter(({ t }) => t > 0);
     this.latest = Math.max(0, ...found.map(({ t }) => t));
     if (found.length) this.lease = Math.min(...found.map(({ lease }) => (lease > 0 ? lease : Infinity)));
     const young = found.some(({ t }) => this.now() - t / 1000 <= longestSilence);
@@ -100,6 +97,13 @@ export class Alive {
     if (young) return "young";
     return this.#seen || found.length ? "old" : "unknown"; // older workers, or none yet
   }
+}
+
+/** Returns the value of a field, or those of a hash: names and values in turn, or an object of ioredis. */
+function valuesOf(fields: object | null): unknown[] {
+  if (fields === null) return [];
+  if (fields instanceof Buffer) return [fields];
+  return Array.isArray(fields) ? fields.filter((_, i) => i % 2 === 1) : Object.values(fields);
 }
 
 function parse(text: unknown): { t: number; lease: number } {

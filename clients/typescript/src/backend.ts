@@ -29,7 +29,7 @@ export const mayRun = (reply: unknown) => reply instanceof Error && (reply insta
 export const isFault = (reply: unknown): reply is Error =>
   reply instanceof Error && (reply instanceof RedisError || !isReply(reply) || /^(LOADING|READONLY|MASTERDOWN|CLUSTERDOWN|NOAUTH|WRONGPASS|NOREPLICAS) /.test(reply.message));
 
-const isError = (reply: unknown) => reply instanceof Error;
+export const isError = (reply: unknown): reply is Error => reply instanceof Error;
 const isUnknownScript = (reply: unknown) => reply instanceof Error && reply.message.startsWith("NOSCRIPT");
 
 /** Returns the version of a tag from the reply to a GET or to stamp.lua, "" for none. */
@@ -72,16 +72,47 @@ class Batch {
   readonly tags = new Set<string>();
   readonly runs: Run[] = [];
   weight = 0;
+  readonly #most: number;
+
+  constructor(most: number) {
+    this.#most = most;
+  }
+
+  /** Adds commands if they fit. Their answer is expected to have `units`. */
+  addRun(run: Run, units: number): boolean {
+    const fits = this.#fits(run.commands.reduce((sum, command) => sum + weigh(command), units));
+    if (fits) this.runs.push(run);
+    return fits;
+  }
+
+  /** Adds a read if it fits. Its value is expected to have `units`. */
+  addRead(waiter: Waiter, units: number): boolean {
+    let slot = this.slots.get(waiter.key);
+    let weight = slot === undefined ? 1 + units : 0;
+    for (const tag of waiter.tags) if (!this.tags.has(tag)) weight++;
+    if (!this.#fits(weight)) return false;
+    if (slot === undefined) this.slots.set(waiter.key, (slot = new Slot()));
+    slot.waiters.push(waiter);
+    for (const tag of waiter.tags) this.tags.add(tag);
+    return true;
+  }
+
+  /** Adds a weight if it fits, as the first does. */
+  #fits(weight: number): boolean {
+    if (this.weight > 0 && this.weight + weight > this.#most) return false;
+    this.weight += weight;
+    return true;
+  }
 }
 
-/** What Redis may refuse, each for itself. */
+/** The commands that Redis may refuse separately. */
 export type Kind = "read" | "lease" | "tag version" | "value";
 
 // The maximum of a pipeline, unless it is for one caller: 500 commands, or 250 KiB of values, since a
 // command weighs 1, and 1 more for each `unit` bytes. While more than that is under way, the others wait.
 const mostWeight = 500;
 const unit = 512;
-const mostUnits = 64; // that an unknown value is expected to have
+const mostUnits = 64; // expected of a value whose size is unknown
 const mostLarge = 16_384; // keys whose size is known
 const stall = 5; // ms by which a timer is late if this process did not run
 const searchLife = 1000; // ms
@@ -89,7 +120,7 @@ const noVersions = new Map<string, string>();
 
 /**
  * Sends commands to Redis on its own connections: those of one tick in one pipeline, or several for a
- * burst, each within the timeout from its sending, and none while Redis is known to be away.
+ * burst. Each pipeline has its own timeout. While Redis is known to be away, none is sent.
  */
 export class Backend {
   readonly alive: Alive;
@@ -106,13 +137,13 @@ export class Backend {
   readonly #runs: Run[] = [];
   readonly #leases: Run[] = [];
   #scheduled = false;
+  #leasesNext = false; // commands and reads were sent before
   #underway = 0; // the weight of what was sent and has no answer
-  readonly #large = new Map<string, number>(); // the units of values by key, from one on
-  #usual = 4; // units of others, and of what does not exist
+  readonly #large = new Map<string, number>(); // units of known values by key, from one on
+  #usual = 4; // units expected of a value whose key is not there
   readonly #trips = new Set<{ readonly due: number; readonly late: (error: Error) => void; readonly sent: boolean }>(); // the oldest first
   #timer: NodeJS.Timeout | undefined;
   #failed = 0; // in a row
-  #since = 0; // the first of these
   #until = 0; // when to try again, after too many
   #error: Error | undefined; // the latest fault
   #search: { begun: number; moved: Promise<boolean> } | undefined;
@@ -157,17 +188,17 @@ export class Backend {
   sized(key: string, bytes: number): number {
     const units = Math.floor(bytes / unit);
     if (units > 0) note(this.#large, key, units, mostLarge);
-    else if (this.#large.size > 0) this.#large.delete(key);
+    else this.#large.delete(key);
     return units;
   }
 
-  /** Notes whether Redis refuses what the replies are for. Those that did not come say nothing. */
+  /** Notes whether Redis refuses commands of a kind. Replies that did not come do not count. */
   note(kind: Kind, replies: readonly unknown[]): void {
-    const refusal = replies.find((reply): reply is Error => reply instanceof Error && !(reply instanceof RedisError) && isReply(reply));
+    const refusal = replies.find((reply): reply is Error => isError(reply) && !(reply instanceof RedisError) && isReply(reply));
     if (refusal !== undefined) {
       this.#refused.set(kind, refusal);
       this.#complain(`values are not cached: Redis refuses a ${kind}`, refusal);
-    } else if (this.#refused.size && !replies.some(isError)) this.#refused.delete(kind);
+    } else if (replies.length > 0 && !replies.some(isError)) this.#refused.delete(kind);
   }
 
   close(): void {
@@ -195,63 +226,44 @@ export class Backend {
 
   /** Sends what waits, while not too much is under way: in turn requests for leases, and commands with reads. */
   #pump(): void {
-    while (this.#waits) {
-      for (const leases of [true, false]) {
-        if (this.#underway > mostWeight) return;
-        const batch = this.#take(leases);
-        if (batch.runs.length + batch.slots.size > 0) this.#send(batch, leases);
-      }
+    while (this.#waits && this.#underway <= mostWeight) {
+      const leases = this.#leasesNext;
+      this.#leasesNext = !leases;
+      if (leases ? this.#leases.length > 0 : this.#runs.length + this.#reads.length > 0) this.#send(this.#take(leases), leases);
     }
   }
 
   /** Takes a batch of what waits, the commands first: they end loads, and free leases. */
   #take(leases: boolean): Batch {
-    const batch = new Batch();
-    const most = this.#cluster ? 1 : mostWeight;
+    const batch = new Batch(this.#cluster ? 1 : mostWeight);
     const usual = Math.floor(this.#usual);
-    const fits = (weight: number) => {
-      const fit = batch.weight === 0 || batch.weight + weight <= most;
-      if (fit) batch.weight += weight;
-      return fit;
-    };
     const runs = leases ? this.#leases : this.#runs;
-    const count = runs.findIndex(({ commands }) => !fits(commands.reduce((sum, command) => sum + weigh(command), leases ? usual : 0)));
-    batch.runs.push(...runs.splice(0, count < 0 ? runs.length : count));
-    if (leases || count >= 0) return batch;
-    const { slots, tags } = batch;
-    const end = this.#reads.findIndex((waiter) => {
-      let slot = slots.get(waiter.key);
-      let weight = slot === undefined ? 1 + (this.#large.get(waiter.key) ?? usual) : 0;
-      for (const tag of waiter.tags) if (!tags.has(tag)) weight++;
-      if (!fits(weight)) return true;
-      if (slot === undefined) slots.set(waiter.key, (slot = new Slot()));
-      slot.waiters.push(waiter);
-      for (const tag of waiter.tags) tags.add(tag);
-      return false;
-    });
-    this.#reads.splice(0, end < 0 ? this.#reads.length : end);
+    const expected = leases ? usual : 0; // Redis may answer a request for a lease with a value
+    shiftWhile(runs, (run) => batch.addRun(run, expected));
+    if (!leases && runs.length === 0) shiftWhile(this.#reads, (waiter) => batch.addRead(waiter, this.#large.get(waiter.key) ?? usual));
     return batch;
   }
 
   #send(batch: Batch, leases: boolean): void {
-    const names = [...batch.slots.keys()];
-    for (const tag of batch.tags) names.push(stampKey(tag));
-    const each: Command[] = [];
-    if (this.#cluster || names.length === 1) for (const name of names) each.push(["get", name]);
-    const reads: Command[] = names.length > each.length ? [["mget", ...names]] : each;
+    const { slots, tags, runs, weight } = batch;
+    const names = [...slots.keys()];
+    for (const tag of tags) names.push(stampKey(tag));
+    const apart = this.#cluster || names.length < 2;
+    const reads: Command[] = apart ? names.map((name) => ["get", name]) : [["mget", ...names]];
     const end = (values: unknown[], others: unknown[]) => {
-      this.#underway -= batch.weight;
+      this.#underway -= weight;
       this.#answer(batch, values, others);
       if (this.#waits) this.#schedule();
     };
-    this.#underway += batch.weight;
-    this.#exchange(batch.runs.length ? [...reads, ...batch.runs.flatMap(({ commands }) => commands)] : reads, names[0], leases, (replies) => {
-      if (reads === each) return end(replies, replies.splice(reads.length));
-      const [values] = replies.splice(0, 1);
+    this.#underway += weight;
+    this.#exchange(runs.length ? [...reads, ...runs.flatMap(({ commands }) => commands)] : reads, names[0], leases, (replies) => {
+      const others = replies.splice(reads.length);
+      if (apart) return end(replies, others);
+      const [values] = replies;
       // perhaps for one of several keys, which the user may not read
       const refused = values instanceof Error && values.message.startsWith("NOPERM");
-      if (refused) return this.#exchange(names.map((name) => ["get", name]), undefined, false, (again) => end(again, replies));
-      end(Array.isArray(values) ? (values as unknown[]) : names.map(() => values), replies);
+      if (refused) return this.#exchange(names.map((name) => ["get", name]), undefined, false, (again) => end(again, others));
+      end(Array.isArray(values) ? (values as unknown[]) : names.map(() => values), others);
     });
   }
 
@@ -265,7 +277,7 @@ export class Backend {
       if (isFault(value)) fault = value;
       versions.set(tag, versionOf(value));
     }
-    if (i > 0) this.note("read", values);
+    this.note("read", values);
     this.#learn(slots);
     for (const slot of slots.values()) {
       for (const waiter of slot.waiters) waiter.answered(fault && waiter.tags.length ? new Slot(fault) : slot, versions);
@@ -281,9 +293,9 @@ export class Backend {
     for (const [key, { reply }] of slots) {
       late ||= reply instanceof RedisError && reply.sent;
       if (reply instanceof Error) continue;
-      const known = this.#large.size > 0 && this.#large.has(key);
+      const known = this.#large.has(key);
       const units = this.sized(key, reply === null ? 0 : reply.length);
-      if (known) continue;
+      if (known) continue; // #usual is for the other keys
       sum += Math.min(units, mostUnits);
       count++;
     }
@@ -297,46 +309,50 @@ export class Backend {
     if (this.#closed || (away && performance.now() < this.#until)) return done(commands.map(() => new RedisError("Redis is away", false, this.#error)));
     if (away) this.#until = performance.now() + this.#settings.pause; // this one tries
     const ended = this.#settings.hooks?.redis?.(commands.length);
-    const begun = performance.now();
-    const end: Done = (replies) => this.#end(replies, begun, ended, done);
-    if (this.#ready) return this.#sendTo(this.#ready, commands, key, leases, end);
-    this.#connected().then(
-      (link) => this.#sendTo(link, commands, key, leases, end),
-      (error) => end(commands.map(() => error as unknown)),
-    );
+    const again = this.#failed > 0;
+    const end: Done = (replies) => {
+      const fault = replies.find(isFault);
+      if (fault === undefined) this.#worked();
+      else if (!(fault instanceof LeftError)) this.#failure(fault, again);
+      ended?.(fault);
+      done(replies);
+    };
+    const fail = (error: unknown) => end(commands.map(() => error));
+    if (this.#ready) this.#sendTo(this.#ready, commands, key, leases, end, fail);
+    else this.#connected().then((link) => this.#sendTo(link, commands, key, leases, end, fail), fail);
   }
 
   /** Sends a pipeline, with the question where workers write if that is due. */
-  #sendTo(link: Link, commands: readonly Command[], key: string | undefined, leases: boolean, end: Done): void {
+  #sendTo(link: Link, commands: readonly Command[], key: string | undefined, leases: boolean, end: Done, fail: (error: unknown) => void): void {
     const question = this.alive.question(key, leases);
     let all = commands;
     // in front of reads, since a master may become a replica between the two
     if (question) all = leases ? [...commands, ...question.commands] : [...question.commands, ...commands];
     this.#trip(link, all, (replies) => {
-      if (question === undefined && !replies.some(isError)) return end(replies);
+      if (question === undefined && !replies.some(isUnknownScript)) return end(replies);
       const answers = replies.splice(leases ? commands.length : 0, all.length - commands.length);
-      this.#check(link, commands, key, replies, question, answers).then(end, (error) => end(commands.map(() => error as unknown)));
+      const checked = async () => {
+        if (question) await this.#check(question, answers, key);
+        return this.#withScripts(link, commands, replies);
+      };
+      checked().then(end, fail);
     });
   }
 
-  #end(replies: unknown[], begun: number, ended: ((error?: Error) => void) | void, done: Done): void {
-    const fault = replies.some(isError) ? replies.find(isFault) : undefined;
-    if (fault === undefined) this.#worked();
-    else if (!(fault instanceof LeftError)) this.#failure(fault, begun);
-    ended?.(fault);
-    done(replies);
-  }
-
-  /** Throws if an answer proves that the server must not be used. Sends scripts in full that it does not have. */
-  async #check(link: Link, commands: readonly Command[], key: string | undefined, replies: unknown[], question: Question | undefined, answers: unknown[]): Promise<unknown[]> {
+  /** Throws if an answer proves that the server must not be used. */
+  async #check(question: Question, answers: unknown[], key: string | undefined): Promise<void> {
     const lost = answers.find(mayRun);
     if (lost !== undefined) throw lost;
-    const presence = question?.answer(answers);
+    const presence = question.answer(answers);
     if (presence === "replica") throw new RedisError("READONLY the server is a replica, which is behind", true);
     if (presence === "old" && (await this.#moved(key))) {
       this.strays++;
       throw new LeftError("workers have left the server that answered", true);
     }
+  }
+
+  /** Sends scripts in full that the server does not have, and returns all replies. */
+  async #withScripts(link: Link, commands: readonly Command[], replies: unknown[]): Promise<unknown[]> {
     const missing = [...replies.keys()].filter((i) => isUnknownScript(replies[i]));
     const more = missing.length ? await this.#sent(link, missing.map((i) => whole(commands[i]!))) : [];
     for (const [n, i] of missing.entries()) replies[i] = more[n];
@@ -410,18 +426,18 @@ export class Backend {
     this.#failed = 0;
   }
 
-  #failure(error: Error, begun: number): void {
+  /** `again`: others had already failed when this one was sent. */
+  #failure(error: Error, again: boolean): void {
     this.#error = error;
-    if (this.#failed++ === 0) this.#since = performance.now();
-    else if (begun >= this.#since) this.#dropWaiting(error); // the second try
-    if (this.#failed === this.#settings.failures) {
+    if (again && this.#failed > 0) this.#dropWaiting(error);
+    if (++this.#failed === this.#settings.failures) {
       this.#until = performance.now() + this.#settings.pause;
       this.#settings.logger.warn("Redis is away: every call loads", error);
     }
     if (this.#away || error.message.startsWith("READONLY")) this.#drop(); // a new connection may lead elsewhere
   }
 
-  /** Answers what waits, which would wait too long. */
+  /** Answers what waits: it would wait for more timeouts. */
   #dropWaiting(cause: Error): void {
     const error = new RedisError(`not sent, since Redis has failed: ${cause.message}`, false, cause);
     for (const waiter of this.#reads.splice(0)) waiter.answered(new Slot(error), noVersions);
@@ -454,17 +470,21 @@ export class Backend {
     const { timeout } = this.#settings;
     const trip = { due: performance.now() + timeout, late, sent };
     this.#trips.add(trip);
-    if (this.#timer === undefined) this.#arm(timeout);
+    if (this.#timer === undefined) this.#arm(timeout, true);
     return (value) => {
       if (this.#trips.delete(trip)) done(value);
     };
   }
 
-  #arm(ms: number): void {
+  /**
+   * Sets the timer. With `extend`, a timer that is late, since this process did not run, is set once
+   * more, for as long as it was late.
+   */
+  #arm(ms: number, extend: boolean): void {
     const due = performance.now() + ms;
     this.#timer = setTimeout(() => {
       const late = performance.now() - due;
-      if (late >= stall) this.#arm(Math.min(late, this.#settings.timeout)); // this process did not run
+      if (extend && late >= stall) this.#arm(Math.min(late, this.#settings.timeout), false);
       else setImmediate(() => this.#expire()); // what has arrived is processed before
     }, ms).unref();
   }
@@ -473,11 +493,17 @@ export class Backend {
     this.#timer = undefined;
     const now = performance.now();
     for (const trip of this.#trips) {
-      if (trip.due > now) return this.#arm(trip.due - now);
+      if (trip.due > now) return this.#arm(trip.due - now, true);
       this.#trips.delete(trip);
       trip.late(new RedisError(`Redis has not answered in ${this.#settings.timeout} ms`, trip.sent));
     }
   }
+}
+
+/** Removes items from the front until one does not fit. */
+function shiftWhile<T>(items: T[], fits: (item: T) => boolean): void {
+  const end = items.findIndex((item) => !fits(item));
+  items.splice(0, end < 0 ? items.length : end);
 }
 
 /** Returns the weight of a command that is not a read. */

@@ -5,6 +5,7 @@ import { leaseKey, stampable } from "./names.js";
 import { ClosedError, LoadTimeoutError, withDefaults } from "./options.js";
 import type { CacheOptions, FetchOptions, Load, Loader, ManyLoader, ReadStatistics, Result, Settings, Source, Statistics } from "./options.js";
 import type { Read } from "./read.js";
+import { toError } from "./redis.js";
 import { parseToken, settled } from "./token.js";
 
 // ms: the pause between loads of an expired value after one has failed, and between two log messages of a kind
@@ -13,13 +14,12 @@ const complaintPause = 60_000;
 const mostRounds = 4; // of waiting for others' loads
 const mostNoted = 65_536; // keys, tags or tokens
 
-/** What Redis has under a key. After an error, and if Redis is away, no lease is asked for. */
+/** What Redis has under a key, or why that is unknown. */
 interface Reading {
   readonly state: State;
   readonly entry?: Entry | undefined;
   readonly bytes?: Buffer;
-  readonly away?: boolean;
-  readonly failed?: boolean;
+  readonly error?: Error;
 }
 
 /** The end of a flight. */
@@ -120,14 +120,15 @@ export class Cache {
   /**
    * Is like `fetch` for several reads, with one round trip for all, and one call of the loader for those
    * that are missing together. Both maps are by the key of the read, and lack what does not exist. It
-   * shares no loads with other calls. If a load fails, it throws. A read that the map refuses has a
-   * call of its own. All of these have the key "", so of several, the result has none: use `fetch`.
+   * shares no loads with other calls. If a load fails, it throws. A read whose values the map refuses has
+   * the key "" and a separate call. The result has the value of one such read, but of several none: use
+   * `fetch` for these.
    */
   async fetchMany<T>(reads: readonly Read<T>[], loader: ManyLoader<T>, options?: FetchOptions): Promise<Map<string, T>> {
     let group: { missing: Read<T>[]; fills: Fill[]; values: Promise<ReadonlyMap<string, T>> } | undefined;
     /** Loads a key together with the others of this tick. The settings of one load are for all of its keys. */
     const load = async (read: Read<T>, fill: Fill): Promise<T | undefined> => {
-      if (read.error !== undefined) return (await loader([read], fill)).get(read.key);
+      if (read.key === "") return (await loader([read], fill)).get("");
       const { missing, fills, values } = (group ??= {
         missing: [],
         fills: [],
@@ -143,13 +144,13 @@ export class Cache {
       return (await values).get(read.key);
     };
     if (!Array.isArray(reads)) throw new TypeError("fetchMany: the first argument must be a list of reads");
-    const distinct = [...new Map(reads.map((read: Read<T> | undefined) => [read?.error === undefined ? read?.key : read, read as Read<T>])).values()];
+    const distinct = [...new Map(reads.map((read: Read<T> | undefined) => [read?.key || read, read as Read<T>])).values()];
     const values = distinct.map((read) => {
       return new Promise<unknown>((resolve, reject) => this.#begin(read, (fill) => load(read, fill as Fill), options, resolve, reject, true));
     });
     const found = (await Promise.all(values)).map((value, i): [string, T] => [distinct[i]!.key, value as T]);
-    const byKey = Map.groupBy(distinct, ({ key }) => key);
-    return new Map(found.filter(([key, value]) => value !== undefined && byKey.get(key)!.length === 1));
+    const ambiguous = distinct.filter(({ key }) => key === "").length > 1;
+    return new Map(found.filter(([key, value]) => value !== undefined && !(key === "" && ambiguous)));
   }
 
   /** Returns what was counted so far. */
@@ -265,12 +266,12 @@ export class Cache {
   async #reading(tags: readonly string[], slot: Slot, versions: Versions): Promise<Reading> {
     const bytes = slot.reply;
     if (bytes === null) return { state: State.absent };
-    if (bytes instanceof Error) return { state: isFault(bytes) ? State.absent : State.foreign, away: isFault(bytes), failed: true };
+    if (bytes instanceof Error) return { state: isFault(bytes) ? State.absent : State.foreign, error: bytes };
     const entry = slot.entry(this.#settings.integers);
     const state = judge(entry, tags, versions, this.#backend.alive.now());
     if (!Array.isArray(state)) return { state, bytes, entry: entry === "foreign" ? undefined : entry };
     const more = await this.#backend.versions(state);
-    return more instanceof Error ? { state: State.absent, away: true, failed: true } : this.#reading(tags, slot, new Map([...versions, ...more]));
+    return more instanceof Error ? { state: State.absent, error: more } : this.#reading(tags, slot, new Map([...versions, ...more]));
   }
 
   /** Reads the key of a query again. */
@@ -352,25 +353,25 @@ export class Cache {
       hash: found.bytes ? hashOf(found.bytes) : "",
       versions: new Map(),
     };
-    let { away = false, failed = false } = found; // failed: an error is why there is no lease
-    if (!away && found.state !== State.foreign && leaseKey(key) !== undefined && stampable(read.tags)) {
+    let failure: unknown = found.error; // why there is no lease, or Redis has not taken the value
+    if (!isFault(failure) && found.state !== State.foreign && leaseKey(key) !== undefined && stampable(read.tags)) {
       try {
         const other = await this.#leases.take(claim, async (bytes) => {
           const stored = await this.#reading(read.tags, new Slot(bytes), claim.versions);
-          if (stored.away || stored.state === State.foreign || (stored.state === State.fresh && !query.unsettled)) return stored;
+          if (isFault(stored.error) || stored.state === State.foreign || (stored.state === State.fresh && !query.unsettled)) return stored;
           claim.hash = hashOf(bytes);
           return undefined;
         });
         if (other?.state === State.fresh) return { value: other.entry!.value, started: 0 };
-        failed = other?.failed === true;
+        failure = other?.error;
       } catch (error) {
-        [away, failed] = [isFault(error), true];
+        failure = error;
       }
     }
     if (claim.lease === undefined && unasked) return { started: 0 };
     // Nothing will be stored, so the result is only for callers from before the load. While Redis is
     // away, later ones wait too, and share the next flight.
-    if (claim.lease === undefined && !away) this.#seal(key, flight);
+    if (claim.lease === undefined && !isFault(failure)) this.#seal(key, flight);
     const started = ++this.#loads;
     const begun = performance.now();
     let loaded: { value: unknown; fill: Fill };
@@ -381,19 +382,29 @@ export class Cache {
       return { failed: true, error, started };
     }
     let { value } = loaded;
-    let stored: Pick<Outcome, "accepted" | "tags"> | undefined;
-    let released: Promise<void> | undefined;
+    let text: string | undefined;
     try {
-      const text = value === undefined ? "null" : formatValue(value, this.#settings.integers);
-      if (value !== undefined) value = parseValue(text, this.#settings.integers); // as callers that find it in Redis get it
-      if (claim.lease !== undefined) stored = await this.#store(read, flight, claim, loaded.fill, started, value === undefined, text, Math.round(performance.now() - begun));
+      const json = value === undefined ? "null" : formatValue(value, this.#settings.integers);
+      if (value !== undefined) value = parseValue(json, this.#settings.integers); // as callers that find it in Redis get it
+      text = json;
     } catch (error) {
-      failed = true;
-      if (error instanceof TypeError || error instanceof RangeError) this.#complain("a value cannot be stored", new TypeError(`the value of ${title(read)}: ${error.message}`, { cause: error }));
-      else if (isFault(error)) this.#track((released = this.#leases.release(claim, true))); // the caller has waited for Redis
+      failure = toError(error);
+      this.#complain("a value cannot be stored", new TypeError(`the value of ${title(read)}: ${toError(error).message}`, { cause: error }));
     }
-    if (failed) this.#stats.errors++;
-    if (stored === undefined && released === undefined) await this.#leases.release(claim, true); // before callers get the value, who may read again
+    let stored: Pick<Outcome, "accepted" | "tags"> | undefined;
+    let waited = false; // for an answer to the store that did not come
+    try {
+      if (claim.lease !== undefined && text !== undefined) stored = await this.#store(read, flight, claim, loaded.fill, started, value === undefined, text, Math.round(performance.now() - begun));
+    } catch (error) {
+      failure = error;
+      waited = isFault(error);
+    }
+    if (failure !== undefined) this.#stats.errors++;
+    if (stored === undefined) {
+      const released = this.#leases.release(claim, true);
+      if (waited) this.#track(released); // callers do not wait once more
+      else await released; // before callers get the value, who may read again
+    }
     return { value, started, ...stored };
   }
 

@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
-import { isFault, mayRun, versionOf, type Backend } from "./backend.js";
+import { isError, isFault, mayRun, versionOf, type Backend } from "./backend.js";
 import { holdKey, leaseKey, stampKey } from "./names.js";
 import type { Settings } from "./options.js";
 import * as scripts from "./scripts.js";
@@ -27,8 +27,8 @@ export interface Claim {
   hash: string;
   /** The value of the lease. */
   lease?: string;
-  /** Why Redis has refused a version. */
-  error?: Error;
+  /** Why Redis has refused a version, by the latest answer. */
+  error?: Error | undefined;
   /** From before the load; "" for a tag that may not be stored. */
   versions: ReadonlyMap<string, string>;
 }
@@ -92,9 +92,8 @@ export class Leases {
     }
     this.#backend.note("lease", [answer]);
     if (answer instanceof Error) throw answer;
-    if (versions.length) this.#backend.note("tag version", versions);
-    const refused = versions.find((version) => version instanceof Error);
-    if (refused) claim.error = refused;
+    this.#backend.note("tag version", versions);
+    claim.error = versions.find(isError);
     claim.versions = new Map(claim.tags.map((tag, i) => [tag, versionOf(versions[i])]));
     const [kind, rest] = answer as [Buffer, Buffer | number];
     if (ttl < this.#settings.lease) this.shortened++;
@@ -109,7 +108,7 @@ export class Leases {
   async versions(tags: readonly string[], longest: number): Promise<Map<string, string>> {
     const replies = await this.#backend.run(stamps(tags, longest));
     this.#backend.note("tag version", replies);
-    const error = replies.find((reply) => reply instanceof Error);
+    const error = replies.find(isError);
     if (error) throw error;
     return new Map(tags.map((tag, i) => [tag, versionOf(replies[i])]));
   }
@@ -150,7 +149,7 @@ export class Leases {
 
   /** Sends commands that need not stay together. */
   async #each(commands: readonly scripts.Command[]): Promise<unknown[]> {
-    return (await Promise.all(commands.map((command) => this.#backend.run([command])))).flat(1);
+    return (await Promise.all(commands.map((command) => this.#backend.run([command])))).flat();
   }
 
   async #search(): Promise<void> {
@@ -162,14 +161,14 @@ export class Leases {
       const found: scripts.Command[] = [];
       for (const [i, lost] of looked.entries()) {
         const reply = replies[i];
-        const unknown = reply instanceof Error;
+        const unknown = isError(reply);
         const there = reply instanceof Buffer && reply.toString().startsWith(`${lost.token}:`);
         if (there) found.push(scripts.release([lost.name], reply));
         // until Redis has answered twice, the last time without such a lease
         if (there || unknown || !lost.looked) this.#lost.push({ ...lost, looked: lost.looked || !unknown });
       }
       await this.#each(found); // what stays is found again
-      const answered = !replies.every((reply) => reply instanceof Error);
+      const answered = !replies.every(isError);
       pause = answered ? timeout : Math.min(Math.max(2 * pause, timeout), Math.max(longestSearch, timeout));
       await this.#pause(pause, false);
     }

@@ -41,8 +41,8 @@ const tokenSQL = "SELECT s.id, UNIX_TIMESTAMP(), @@SESSION.auto_increment_increm
  * The worker processes them after the commit.
  *
  * It checks all of them first: if one is invalid, it throws a FieldError and inserts nothing. After
- * any other error, roll back, since rows may have been inserted. If mysql2 reports that no
- * transaction is open, it throws too, although the rows are committed then: a test finds the bug.
+ * any other error, roll back, since rows may have been inserted. It also throws if mysql2 reports
+ * that no transaction is open. The rows are then already committed.
  */
 export async function enqueue(connection: Connection, invalidations: Invalidation | readonly Invalidation[]): Promise<void> {
   const { now, later } = encode(connection, invalidations);
@@ -96,7 +96,7 @@ export class Writes {
     this.#begun = performance.now();
     const [source, made, step] = await connection.query(tokenSQL, []).then(firstRow, (cause: unknown) => {
       const fix = hasNumber(cause, (n) => n === 1146 || n === 1142 || n === 1143 || n === 1044) ? " (unstale migrate up makes it; the account needs SELECT on cache_outbox_source)" : "";
-      throw new Error(`read the outbox's id${fix}: ${cause instanceof Error ? cause.message : String(cause)}`, { cause });
+      throw new Error(`read the outbox's id${fix}: ${messageOf(cause)}`, { cause });
     });
     if (source === undefined) throw new Error("cache_outbox_source has no row; run unstale migrate up");
     if (!/^[0-9a-f]{32} [0-9]+ [1-9][0-9]*$/.test(`${source} ${made} ${step}`)) throw new Error(`read the outbox's id: the connection returned ${source}, ${made}, ${step}; use it without typeCast`);
@@ -113,7 +113,7 @@ export class CommitError extends Error {
     readonly token: string,
     cause: unknown,
   ) {
-    super(`commit transaction: ${cause instanceof Error ? cause.message : String(cause)}`, { cause });
+    super(`commit transaction: ${messageOf(cause)}`, { cause });
   }
 }
 
@@ -147,8 +147,8 @@ const busy = new WeakSet<object>();
  * It calls `fn` again, at most five times in total, after a deadlock (1213), a lock wait timeout
  * (1205) or, from MariaDB 11.8, a changed record (1020), also as the `cause` of an error, and if
  * COMMIT fails because another node of a cluster changed a row first. So `fn` must have no effects
- * outside of the transaction. Any other error of COMMIT becomes a CommitError. A connection that has
- * a transaction is refused, but a pool must contain none.
+ * outside of the transaction. Any other error of COMMIT becomes a CommitError. A connection with an
+ * open transaction is refused. Connections of a pool are not checked.
  */
 export async function inTransaction<C extends Pooled, T>(on: Pool<C>, fn: (tx: Transaction<C>) => Promise<T>): Promise<Committed<T>>;
 export async function inTransaction<C extends Connection, T>(on: C, fn: (tx: Transaction<C>) => Promise<T>): Promise<Committed<T>>;
@@ -157,7 +157,7 @@ export async function inTransaction<T>(on: Connection | Pool<Pooled>, fn: (tx: T
     const pooled = isPool(on) ? await on.getConnection() : undefined;
     let broken = false;
     try {
-      return await attempt(pooled ?? (on as Pooled), fn, pooled === undefined, () => (broken = true));
+      return await attempt(pooled ?? (on as Pooled), pooled === undefined, fn, () => (broken = true));
     } catch (error) {
       if (tries === mostTries || !isContention(error)) throw error;
     } finally {
@@ -168,7 +168,7 @@ export async function inTransaction<T>(on: Connection | Pool<Pooled>, fn: (tx: T
   }
 }
 
-/** Throws if a transaction is open: SET TRANSACTION fails then, and has no effect on others. */
+/** Throws if a transaction is open: SET TRANSACTION then fails. It changes only the next one. */
 async function refuseOpen(connection: Connection): Promise<void> {
   await connection.query("SET TRANSACTION READ WRITE").catch((cause: unknown) => {
     if (!hasNumber(cause, (n) => n === 1568)) throw cause;
@@ -176,15 +176,18 @@ async function refuseOpen(connection: Connection): Promise<void> {
   });
 }
 
-/** Makes one attempt. It calls `broken` if the connection may have a transaction still. */
-async function attempt<C extends Connection, T>(connection: C, fn: (tx: Transaction<C>) => Promise<T>, ask: boolean, broken: () => void): Promise<Committed<T>> {
+/**
+ * Makes one attempt. `given`: the connection is the caller's, not of a pool. It calls `broken` if the
+ * connection may still have a transaction.
+ */
+async function attempt<C extends Connection, T>(connection: C, given: boolean, fn: (tx: Transaction<C>) => Promise<T>, broken: () => void): Promise<Committed<T>> {
   if (busy.has(connection)) throw new Error("begin transaction: inTransaction already runs on this connection; use a pool");
   busy.add(connection);
   const writes = new Writes();
   const enqueued: Promise<void>[] = [];
   let state: "none" | "open" | "ended" | "committing" = "none";
   try {
-    if (ask) await refuseOpen(connection);
+    if (given) await refuseOpen(connection);
     await connection.query("START TRANSACTION");
     state = "open";
     const result = await fn({
@@ -203,12 +206,12 @@ async function attempt<C extends Connection, T>(connection: C, fn: (tx: Transact
     await connection.query("COMMIT");
     return { result, token: writes.committed() };
   } catch (error) {
-    const [begun, committing] = [state !== "none", state === "committing"];
+    const failedIn = state;
     state = "ended";
     await Promise.allSettled(enqueued);
-    if (begun) await connection.query("ROLLBACK").catch(broken);
-    else broken();
-    throw committing && !isRollback(error) ? new CommitError(writes.committed(), error) : error;
+    if (failedIn === "none") broken();
+    else await connection.query("ROLLBACK").catch(broken);
+    throw failedIn === "committing" && !isRollback(error) ? new CommitError(writes.committed(), error) : error;
   } finally {
     busy.delete(connection);
   }
@@ -226,6 +229,8 @@ function isContention(error: unknown): boolean {
 function isRollback(error: unknown): boolean {
   return hasNumber(error, (n, text) => n === 1213 || n === 3101 || (n === 1180 && text.includes(" 149 ")));
 }
+
+const messageOf = (error: unknown) => (error instanceof Error ? error.message : String(error));
 
 /** Reports whether an error or one of its causes passes a test of its number and text. */
 function hasNumber(error: unknown, test: (errno: unknown, text: string) => boolean): boolean {
@@ -253,14 +258,17 @@ async function insert(connection: Connection, sql: string, rows: Row[], did?: (a
       if (to > from && bytes > mostBytes) break;
     }
     const part = rows.slice(from, to);
-    const tuple = `(${Array.from(rows[0]!, (_, column) => (column < 4 ? "CONVERT(UNHEX(?) USING utf8mb4)" : "?")).join(",")})`;
-    const values = part.flatMap((row) => row.map((text, column) => (column < 4 && text !== null ? Buffer.from(text).toString("hex") : text)));
+    const tuple = `(${Array.from(rows[0]!, (_, column) => (isText(column) ? "CONVERT(UNHEX(?) USING utf8mb4)" : "?")).join(",")})`;
+    const values = part.flatMap((row) => row.map((value, column) => (isText(column) && value !== null ? Buffer.from(value).toString("hex") : value)));
     const answer = await connection.query(sql + part.map(() => tuple).join(","), values);
     const status = header(answer)?.serverStatus;
     if (typeof status === "number" && !(status & inTransactionBit)) throw new Error("enqueue: the connection has no transaction, or it has ended, so the rows are committed; begin one before the change");
     await did?.(answer, part.length);
   }
 }
+
+/** Reports whether a column of a row has text: the fifth is a time. */
+const isText = (column: number) => column < 4;
 
 /** SERVER_STATUS_IN_TRANS of the protocol. */
 const inTransactionBit = 1;

@@ -2,7 +2,7 @@
 export class FieldError extends Error {
   override readonly name = "FieldError";
   constructor(
-    /** `entity`, `id`, `params`, `params.NAME`, `trace` or `not_before`; "" if it is no invalidation. */
+    /** `entity`, `id`, `params`, `params.NAME`, `trace` or `not_before`; "" if it is not an invalidation. */
     readonly field: string,
     readonly problem: string,
     /** The position among the invalidations of the call, from 0. */

@@ -56,7 +56,7 @@ class Reason {
   of = (thrown: unknown): Error => {
     const [error, latest] = [toError(thrown), this.#latest];
     if (isReply(error) || latest === undefined || latest === error) return error;
-    return new Error(`${error.message.replace(/\.$/, "")}: ${latest.message}`, { cause: latest }); // never as a reply
+    return new Error(`${error.message.replace(/\.$/, "")}: ${latest.message}`, { cause: latest }); // which is not a reply either
   };
 }
 
@@ -91,21 +91,26 @@ export function ioredis(client: IORedisClient): Connector {
   const cluster = client.isCluster === true;
   const make = client.duplicate.bind(client) as unknown as (...args: unknown[]) => IORedis;
   const never = () => null; // a connection is made once: the next one may lead to another server
-  const common = { lazyConnect: true, keyPrefix: "", enableOfflineQueue: false, enableAutoPipelining: false };
-  const node = { retryStrategy: never, sentinelRetryStrategy: never, reconnectOnError: null, autoResendUnfulfilledCommands: false, commandTimeout: undefined, stringNumbers: false, readOnly: false };
   const { sentinels, db, redisOptions } = client.options as { sentinels?: unknown; db?: number; redisOptions?: object };
+  const plain = { keyPrefix: "", enableAutoPipelining: false, commandTimeout: undefined, stringNumbers: false };
+  const common = { ...plain, lazyConnect: true, enableOfflineQueue: false };
+  const server = { ...common, retryStrategy: never, sentinelRetryStrategy: never, reconnectOnError: null, autoResendUnfulfilledCommands: false, readOnly: false };
   const check = sentinels ? {} : { enableReadyCheck: false }; // INFO
-  const nodes = { ...redisOptions, keyPrefix: "", enableAutoPipelining: false, commandTimeout: undefined, stringNumbers: false };
+  const open = (connectTimeout: number) => {
+    if (!cluster) return make({ ...server, ...check, connectTimeout });
+    return make([], { ...common, scaleReads: "master", clusterRetryStrategy: never, redisOptions: { ...redisOptions, ...plain, connectTimeout } });
+  };
   return {
     cluster,
     async open(connectTimeout, ended) {
-      const own = { ...common, ...node, ...check, connectTimeout };
-      const link = cluster ? make([], { ...common, scaleReads: "master", clusterRetryStrategy: never, redisOptions: { ...nodes, connectTimeout } }) : make(own);
+      const link = open(connectTimeout);
       const reason = new Reason(link);
       link.on("end", ended);
       const close = () => link.disconnect();
-      // ioredis goes on with database 0 if its own SELECT fails
-      const connect = async () => (await link.connect(), !cluster && db && (await link.callBuffer("select", String(db))));
+      const connect = async () => {
+        await link.connect();
+        if (!cluster && db) await link.callBuffer("select", String(db)); // if its own SELECT fails, ioredis uses database 0
+      };
       await reason.ready(connect(), connectTimeout, close);
       return {
         close,

@@ -70,7 +70,7 @@ function checkTypes(one: Invalidation): void {
 
 /** Reports whether a value is an object whose own properties are all that it has: a Map is not. */
 function isPlain(value: unknown): boolean {
-  if (typeof value !== "object" || value === null || Array.isArray(value)) return false;
+  if (typeof value !== "object" || value === null) return false;
   const prototype: unknown = Object.getPrototypeOf(value);
   return prototype === null || Object.getPrototypeOf(prototype) === null;
 }

@@ -3,7 +3,7 @@
 import { gzipSync } from "node:zlib";
 import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test, vi } from "vitest";
 import { type CacheOptions, type Load, type Read, readOf } from "../src/index.js";
-import { Proxy, RedisServer, cacheOf, connector, eventually, libraries, signal, slow } from "./redis.js";
+import { RedisServer, cacheOf, connector, eventually, libraries, proxyTo, signal, slow } from "./redis.js";
 
 let server: RedisServer;
 
@@ -549,6 +549,35 @@ describe.each(libraries)("with %s", (library) => {
     expect(await all("x".repeat(20_000))).toBe(6); // 12 in each
   });
 
+  test("reads take turns with requests for leases that others have", async () => {
+    await server.admin.set("k", JSON.stringify({ e: Math.floor(await server.time()) + 60_000, v: "stored" }));
+    let trips = 0;
+    const hooks = { redis: () => void trips++ };
+    const cache = cacheOf(slow(connector(library, server.port), 0.1), { timeout: 5000, lease: 2000, hooks });
+    const reads = Array.from({ length: 4000 }, (_, i) => readOf<number>(`${i}`, { ttl: 60_000 }));
+    await Promise.all(reads.map(({ key }) => server.admin.set(`lock:fill:{${key}}`, "another", "PX", 10_000)));
+    const waiting = Promise.all(reads.map((read, i) => cache.fetch(read, () => i)));
+    await eventually("requests for leases wait", () => cache.stats().misses === 4000);
+    trips = 0;
+    expect(await cache.fetch(readOf("k", { ttl: 60_000 }), never)).toBe("stored");
+    expect(trips).toBeLessThan(6);
+    await waiting;
+  });
+
+  test("a refusal that has ended is no reason for a tag that is held", async () => {
+    await server.admin.call("ACL", "SETUSER", "later", "reset", "on", ">secret", "~k", "~lock:*", "~unstale:*", "%R~stamp:*", "+@all");
+    const cache = cacheOf(connector(library, server.port, false, "later:secret@"));
+    await server.admin.set("lock:fill:{k}", "another", "PX", 10_000);
+    const value = cache.fetch(readOf("k", { ttl: 60_000, tags: ["a"] }), () => 1);
+    await eventually("the version is refused", () => cache.healthy() !== undefined);
+    await server.admin.set("lock:hold:{stamp:a}", "");
+    await server.admin.call("ACL", "SETUSER", "later", "~*");
+    await eventually("no version is refused", () => cache.healthy() === undefined);
+    await server.admin.unlink("lock:fill:{k}");
+    expect(await value).toBe(1);
+    expect(cache.stats()).toMatchObject({ sets: 0, errors: 0 });
+  });
+
   test("what Redis refuses is a reason for healthy, counted and logged", async () => {
     const logged: string[] = [];
     const options = { logger: { warn: (message: string) => void logged.push(message) } };
@@ -627,6 +656,24 @@ describe.each(libraries)("with %s", (library) => {
     expect(await cache.fetchMany([...refused, readOf<string>("k", { ttl: 60_000 })], load)).toEqual(new Map([["k", "stored"]]));
     expect(loaded.toSorted()).toEqual([["k"], ["the id is a"], ["the id is b"]]);
     expect(await cache.fetchMany(refused.slice(1), load)).toEqual(new Map([["", "the id is b"]]));
+    loaded.length = 0;
+    const unset = () => ({ ...readOf<string>("shop::1", { ttl: 60_000 }), error: "a variable is not set" });
+    expect(await cache.fetchMany([unset(), unset()], load)).toEqual(new Map([["shop::1", "a variable is not set"]]));
+    expect(loaded).toEqual([["a variable is not set"]]);
+  });
+
+  test("a value whose toJSON throws is returned, and not stored", async () => {
+    const logged: [string, Error][] = [];
+    const cache = open({ logger: { warn: (message: string, error: Error) => void logged.push([message, error]) } });
+    const value = {
+      toJSON() {
+        throw new Error("a mistake");
+      },
+    };
+    expect(await cache.fetch(readOf("k", { ttl: 60_000 }), () => value)).toBe(value);
+    expect(logged.map(([message, error]) => [message, error.message])).toEqual([["a value cannot be stored", 'the value of the read other of the key "k": a mistake']]);
+    expect(cache.stats().errors).toBe(1);
+    expect(await server.admin.keys("*")).toEqual([]);
   });
 
   test("errors name the place and the fix", async () => {
@@ -676,7 +723,7 @@ describe.each(libraries)("with %s", (library) => {
   });
 
   test("a lease whose reply was lost is given back", async () => {
-    const proxy = await Proxy.start(server.port);
+    const proxy = await proxyTo(server.port);
     const cache = cacheOf(connector(library, proxy.port), { lease: 60_000 });
     proxy.rule = (request) => (request.includes("lock:hold") ? "cut after" : "forward");
     expect(await cache.fetch(readOf("k", { ttl: 60_000 }), () => "loaded")).toBe("loaded");
@@ -685,7 +732,7 @@ describe.each(libraries)("with %s", (library) => {
   });
 
   test("a lease is given back whose request Redis gets only after the reader has looked for it", async () => {
-    const proxy = await Proxy.start(server.port);
+    const proxy = await proxyTo(server.port);
     const cache = cacheOf(connector(library, proxy.port), { lease: 60_000, timeout: 500 });
     proxy.rule = (request) => (request.includes("lock:hold") ? "cut before" : "forward");
     await server.admin.config("RESETSTAT");
@@ -697,7 +744,7 @@ describe.each(libraries)("with %s", (library) => {
   });
 
   test("a lease is given back whose release has no reply", async () => {
-    const proxy = await Proxy.start(server.port);
+    const proxy = await proxyTo(server.port);
     const cache = cacheOf(connector(library, proxy.port), { lease: 60_000 });
     const fails = () => {
       proxy.rule = (request) => ((proxy.rule = () => "forward"), request.includes("lock:fill:{k}") ? "cut before" : "forward");

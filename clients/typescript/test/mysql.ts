@@ -4,10 +4,8 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir, userInfo } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
-import { fileURLToPath } from "node:url";
 import { createConnection } from "mysql2/promise";
-
-const unstale = fileURLToPath(new URL("../../../bin/unstale", import.meta.url));
+import { kill, unstale } from "./processes.ts";
 
 /** A MySQL server of a test, with the account root, which has no password. */
 export interface MySQL {
@@ -33,7 +31,6 @@ export async function startMySQL(...options: string[]): Promise<MySQL> {
   if (code !== 0) throw new Error(`mysqld --initialize-insecure: ${log}`);
 
   const server = run("--skip-networking", `--socket=${socketPath}`, "--mysqlx=OFF", `--tmpdir=${folder}`, `--pid-file=${folder}/pid`, ...options);
-  const ended = once(server, "close");
   let ready = false;
   for await (const line of createInterface(server.stderr)) {
     log += `${line}\n`;
@@ -51,8 +48,7 @@ export async function startMySQL(...options: string[]): Promise<MySQL> {
       execFileSync(unstale, ["migrate", "up", "--mysql-dsn", `root@unix(${socketPath})/${name}`], { stdio: ["ignore", "ignore", "inherit"] });
     },
     async stop() {
-      server.kill("SIGKILL");
-      await ended;
+      await kill(server);
       rmSync(folder, { recursive: true, force: true });
     },
   };

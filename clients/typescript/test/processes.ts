@@ -7,7 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 
-const unstale = fileURLToPath(new URL("../../../bin/unstale", import.meta.url));
+export const unstale = fileURLToPath(new URL("../../../bin/unstale", import.meta.url));
 
 /** Starts a program that ends with this process. */
 export const start = (program: string, ...args: string[]) => spawn("setpriv", ["--pdeathsig", "KILL", program, ...args], { stdio: ["ignore", "pipe", "inherit"] });

@@ -7,7 +7,8 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { inTransaction, readOf, type Cache, type Read } from "../src/index.js";
 import { startMySQL, type MySQL } from "./mysql.js";
 import { startWorker } from "./processes.ts";
-import { Proxy, RedisServer, cacheOf, connector, eventually, libraries, signal, type Library } from "./redis.js";
+import { Proxy } from "./proxy.ts";
+import { RedisServer, cacheOf, connector, eventually, libraries, signal, type Library } from "./redis.js";
 
 const map = `version: 1
 lease: 20s
@@ -39,7 +40,7 @@ beforeAll(async () => {
 
 afterAll(async () => {
   await stopWorker();
-  way.close();
+  await way.close();
   await pool.end();
   await Promise.all([mysql, ...masters].map((started) => started.stop()));
 });

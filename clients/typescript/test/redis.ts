@@ -1,7 +1,5 @@
 import type { ChildProcess } from "node:child_process";
-import { once } from "node:events";
 import { mkdtempSync, rmSync } from "node:fs";
-import { connect, createServer, type AddressInfo, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Cluster, Redis } from "ioredis";
@@ -9,6 +7,7 @@ import { createClient, createCluster } from "redis";
 import { onTestFinished } from "vitest";
 import { Cache, ioredis, nodeRedis, type CacheOptions, type Connector } from "../src/index.js";
 import { freePort, kill, startRedis } from "./processes.ts";
+import { Proxy } from "./proxy.ts";
 
 /** The Redis libraries that the tests run with. */
 export const libraries = ["ioredis", "redis"] as const;
@@ -119,77 +118,9 @@ export function signal<T = void>(): { promise: Promise<T>; resolve: (value: T) =
   return Promise.withResolvers<T>();
 }
 
-/** A proxy in front of a server, which a test can cut. */
-export class Proxy {
-  /**
-   * Decides about what a client sends: it is forwarded, or the connection ends, before the server gets
-   * it, which `deliver` does, or after the server has run it.
-   */
-  rule: (request: string) => "forward" | "cut before" | "cut after" = () => "forward";
-  readonly #kept: Buffer[] = [];
-  readonly #sockets = new Set<Socket>();
-  readonly #server = createServer((client) => this.#serve(client));
-
-  /** The port to which new connections lead. */
-  target: number;
-
-  private constructor(target: number) {
-    this.target = target;
-  }
-
-  /** Starts one that ends with the test. */
-  static async start(target: number): Promise<Proxy> {
-    const proxy = await Proxy.open(target);
-    onTestFinished(() => proxy.close());
-    return proxy;
-  }
-
-  static async open(target: number): Promise<Proxy> {
-    const proxy = new Proxy(target);
-    proxy.#server.listen(0, "127.0.0.1");
-    await once(proxy.#server, "listening");
-    return proxy;
-  }
-
-  close(): void {
-    this.cut();
-    this.#server.close();
-  }
-
-  get port(): number {
-    return (this.#server.address() as AddressInfo).port;
-  }
-
-  /** Ends all connections of clients. */
-  cut(): void {
-    for (const socket of this.#sockets) socket.destroy();
-  }
-
-  /** Sends the server what it has not got, and waits until it has run it. */
-  async deliver(): Promise<void> {
-    const socket = connect(this.target, "127.0.0.1");
-    socket.end(Buffer.concat(this.#kept.splice(0)));
-    socket.resume();
-    await once(socket, "close");
-  }
-
-  #serve(client: Socket): void {
-    const server = connect(this.target, "127.0.0.1");
-    let cut = false;
-    this.#sockets.add(client);
-    client.on("data", (data: Buffer) => {
-      const rule = this.rule(data.toString("latin1"));
-      cut ||= rule === "cut after";
-      if (rule !== "cut before") return void server.write(data);
-      this.#kept.push(data);
-      client.destroy();
-    });
-    server.on("data", (data) => void (cut ? client.destroy() : client.write(data)));
-    for (const socket of [client, server]) socket.on("error", () => undefined);
-    client.on("close", () => {
-      this.#sockets.delete(client);
-      server.end(); // after what it has got
-    });
-    server.on("close", () => client.destroy());
-  }
+/** Returns a proxy that ends with the test. */
+export async function proxyTo(target: number): Promise<Proxy> {
+  const proxy = await Proxy.open(target);
+  onTestFinished(() => proxy.close());
+  return proxy;
 }

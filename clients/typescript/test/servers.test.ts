@@ -7,7 +7,7 @@ import { createClient, createCluster, createSentinel } from "redis";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { Cache, type Connector, ioredis, nodeRedis, type NodeRedisClient, readOf } from "../src/index.js";
 import { freePort } from "./processes.ts";
-import { Proxy, RedisServer, cacheOf, connector, eventually, libraries } from "./redis.js";
+import { RedisServer, cacheOf, connector, eventually, libraries, proxyTo } from "./redis.js";
 
 async function start(...options: string[]): Promise<RedisServer> {
   const server = await RedisServer.start(...options);
@@ -151,10 +151,27 @@ describe.each(libraries)("with %s", (library) => {
     expect(await value).toBe("stored");
   });
 
+  test("a busy process does not wait for an answer without end", async () => {
+    const server = await start();
+    const cache = cacheOf(connector(library, server.port), { timeout: 100 });
+    await cache.fetch(read, () => "stored");
+    server.signal("SIGSTOP");
+    const begun = performance.now();
+    const value = cache.fetch(read, () => "loaded").finally(() => (waits = false));
+    let waits = true;
+    while (waits && performance.now() - begun < 3000) {
+      for (const end = performance.now() + 30; performance.now() < end; );
+      await new Promise(setImmediate);
+    }
+    expect(performance.now() - begun).toBeLessThan(1000);
+    server.signal("SIGCONT");
+    expect(await value).toBe("loaded");
+  });
+
   /** Returns a cache that knows a server and has a value there, and the server that new connections lead to. */
   async function moved() {
     const [old, new_] = [await start(), await start()];
-    const proxy = await Proxy.start(old.port);
+    const proxy = await proxyTo(old.port);
     await beat(old);
     const cache = cacheOf(connector(library, proxy.port), { source: "shop" });
     await cache.fetch(read, () => "old");

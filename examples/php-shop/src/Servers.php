@@ -19,7 +19,7 @@ final class Servers
 
     public static function redis(): \Redis
     {
-        $url = \parse_url(\getenv('REDIS_URL') ?: 'redis://127.0.0.1:6379');
+        $url = \parse_url(self::url());
         $redis = new \Redis();
         $redis->connect($url['host'], $url['port']);
         return $redis;
@@ -29,6 +29,11 @@ final class Servers
     {
         ShopCache::map()->check(); // the environment names the keys
         // The timeout is for a machine that is as busy as that of the demo. The default is 100.
-        return new Cache(new Connections(self::redis(...)), new Options(timeout: 1000, primary: $mysql));
+        return new Cache(Connections::url(self::url()), new Options(timeout: 1000, primary: $mysql));
+    }
+
+    private static function url(): string
+    {
+        return \getenv('REDIS_URL') ?: 'redis://127.0.0.1:6379';
     }
 }

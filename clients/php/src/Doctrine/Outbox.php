@@ -42,11 +42,7 @@ final class Outbox
     public function inTransaction(Connection $connection, callable $function): Committed
     {
         $tx = $this->rows->collect(self::pdo($connection));
-        $result = $connection->transactional(static function () use ($tx, $function): mixed {
-            $result = $function($tx);
-            $tx->end();
-            return $result;
-        });
+        $result = $connection->transactional(static fn (): mixed => $tx->run($function));
         return new Committed($result, $connection->isTransactionActive() ? '' : $tx->token());
     }
 

@@ -46,9 +46,7 @@ final class Outbox
         $tx = null;
         $result = $db->transaction(function () use ($db, $function, &$tx): mixed {
             $tx = $this->rows->collect($db->getPdo());
-            $result = $function($tx);
-            $tx->end();
-            return $result;
+            return $tx->run($function);
         }, $attempts);
         return new Committed($result, $db->transactionLevel() > 0 ? '' : $tx->token());
     }

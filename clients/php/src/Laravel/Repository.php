@@ -28,7 +28,7 @@ use function Illuminate\Support\enum_value;
  * ```
  *
  * A read has the time, the jitter and the tags of the map. A text is a key as the map's keys are,
- * behind the `prefix` of this store's configuration, not that of Laravel's. The callback must load
+ * behind the `prefix` of this store's configuration, not Laravel's. The callback must load
  * from the primary, and with `flexible` it can run after the response. Values are JSON: an object
  * comes back as an array, also to the caller whose callback made it. As in Laravel, null is not
  * kept, unless the read says so.
@@ -86,7 +86,7 @@ class Repository extends LaravelRepository
     }
 
     /**
-     * Returns the value of a key from Redis, or that of the callback, which it stores.
+     * Returns the value of a key from Redis, or the callback's, which it stores.
      *
      * @param Read|\UnitEnum|string                              $key
      * @param \Closure|\DateTimeInterface|\DateInterval|int|null $ttl a number of seconds; null: the

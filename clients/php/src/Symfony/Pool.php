@@ -44,7 +44,7 @@ final class Pool implements TagAwareCacheInterface, ResetInterface
     }
 
     /**
-     * Returns the value of a key from Redis, or that of the callback, which it stores. No value from
+     * Returns the value of a key from Redis, or the callback's, which it stores. No value from
      * before an invalidation is stored after it. The callback must load from the primary. It can run
      * after the response, to replace an expired value. The first value with a tag that only the
      * callback names is not stored, but the second is.
