@@ -21,10 +21,11 @@ const olderSection = `  images: {entity: product, id: id, params: {value: positi
   labels: {entity: product, id: id, on: [delete], on_error: skip}
   categories: {entity: category, id: id, on: [delete]}
   offers: {entity: product, id: id, on: [update], watch: [brand_id]}
-  prices: {entity: product, id: id, on: [update]}
+  prices: {entity: product, id: "{row}.id", on: [update]}
 `
 
-// A trigger of an earlier version that has a defect is reported and replaced. The others stay.
+// A trigger of an earlier version that has a defect, or is slower, is reported and replaced. The
+// others stay.
 func TestOlderTriggers(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, olderSchema...)
@@ -43,8 +44,9 @@ func TestOlderTriggers(t *testing.T) {
 	outdated := []string{
 		"AFTER UPDATE on prices", "BEFORE DELETE on brands", "BEFORE DELETE on categories", "BEFORE DELETE on products", "BEFORE DELETE on variants", "BEFORE UPDATE on brands",
 	}
-	want := []string{"in place: AFTER DELETE on categories", "in place: AFTER DELETE on images", "in place: AFTER DELETE on labels",
-		"in place: AFTER INSERT on images", "in place: AFTER UPDATE on images", "in place: AFTER UPDATE on offers"}
+	changed := []string{"AFTER UPDATE on images", "AFTER UPDATE on offers"} // without a defect
+	want := []string{"changed: " + changed[0], "changed: " + changed[1],
+		"in place: AFTER DELETE on categories", "in place: AFTER DELETE on images", "in place: AFTER DELETE on labels", "in place: AFTER INSERT on images"}
 	for _, one := range outdated {
 		want = append(want, "outdated: "+one)
 	}
@@ -54,15 +56,12 @@ func TestOlderTriggers(t *testing.T) {
 	var done []string
 	for _, one := range s.apply(olderSection) {
 		verb, rest, _ := strings.Cut(one, " ")
-		what, ok := strings.CutSuffix(rest, ": outdated")
-		if !ok {
-			t.Error(one)
-		}
+		what, _, _ := strings.Cut(rest, ": ")
 		done = append(done, what+" "+verb)
 	}
 	slices.Sort(done)
 	var both []string
-	for _, one := range outdated {
+	for _, one := range append(changed, outdated...) {
 		both = append(both, one+" create", one+" drop")
 	}
 	if !slices.Equal(done, both) {

@@ -85,21 +85,35 @@ func (t Trigger) unstorable() string {
 	return ""
 }
 
+// enabled is true unless the session disables triggers.
+const enabled = "NOT (CAST(" + Switch + " AS BINARY) <=> 'off')"
+
 // newTrigger creates a trigger from the statements of its captures.
 func newTrigger(table, timing, event string, statements []string) Trigger {
-	return Trigger{Table: table, Timing: timing, Event: event, Body: "BEGIN\n  IF NOT (CAST(" + Switch + " AS BINARY) <=> 'off') THEN\n" + strings.Join(statements, "") + "  END IF;\nEND"}
+	return Trigger{Table: table, Timing: timing, Event: event, Body: "BEGIN\n  IF " + enabled + " THEN\n" + strings.Join(statements, "") + "  END IF;\nEND"}
 }
 
 // ofRows returns the triggers that the writers need on a table, one for each operation.
 func ofRows(table string, writers []*writer) (all []Trigger) {
 	for _, event := range []string{"INSERT", "UPDATE", "DELETE"} {
 		var body []string
-		for _, w := range writers {
-			if w.on(event) {
+		quick := event == "UPDATE"
+		of := slices.DeleteFunc(slices.Clone(writers), func(w *writer) bool { return !w.on(event) })
+		for _, w := range of {
+			quick = quick && w.isQuick()
+		}
+		for _, w := range of {
+			if quick {
+				body = append(body, w.quickUpdate())
+			} else {
 				body = append(body, w.statements(event))
 			}
 		}
-		if len(body) > 0 {
+		switch {
+		case len(body) == 0:
+		case quick:
+			all = append(all, Trigger{Table: table, Timing: "AFTER", Event: event, Body: "BEGIN\n" + strings.Join(body, "") + "END"})
+		default:
 			all = append(all, newTrigger(table, "AFTER", event, body))
 		}
 	}
@@ -125,6 +139,7 @@ type source struct {
 	of     func(row string) string // an expression
 	same   string                  // condition: the value is the same in both rows
 	column string                  // "" if it is an expression
+	isText bool                    // the column, whose values may need escapes in JSON
 }
 
 // newWriter returns the writer of a capture. The error joins all faults.
@@ -214,6 +229,7 @@ func (w *writer) source(s invalidation.Source) (source, error) {
 		of:     func(row string) string { text, _ := column.textSQL(row); return text },
 		same:   column.same(),
 		column: column.Name,
+		isText: column.isText(),
 	}, nil
 }
 
@@ -276,10 +292,54 @@ func (w *writer) statements(event string) string {
 	case "DELETE":
 		return w.guarded(w.insert(oldRow, "    ", oldRow))
 	}
-	return w.guarded("    IF NOT (" + strings.Join(w.same, "\n      AND ") + ") THEN\n" +
-		w.insert(newRow, "      ", oldRow, newRow) +
-		"      IF NOT (" + w.id.same + ") THEN\n" + w.insert(oldRow, "        ", oldRow, newRow) + "      END IF;\n" +
-		"    END IF;\n")
+	return w.guarded("    " + w.ifChanged() + w.insertBoth() + "    END IF;\n")
+}
+
+// ifChanged begins the statement that an UPDATE executes if it counts.
+func (w *writer) ifChanged() string {
+	return "IF NOT (" + strings.Join(w.same, "\n      AND ") + ") THEN\n"
+}
+
+// insertBoth inserts the row of the new ID, and that of the old one if it differs.
+func (w *writer) insertBoth() string {
+	return w.insert(newRow, "      ", oldRow, newRow) +
+		"      IF NOT (" + w.id.same + ") THEN\n" + w.insert(oldRow, "        ", oldRow, newRow) + "      END IF;\n"
+}
+
+// isQuick reports whether quickUpdate is possible: comparisons of columns cannot fail, and cost
+// little in a session that disables triggers.
+func (w *writer) isQuick() bool {
+	return !w.SkipErrors && w.id.column != "" && !slices.ContainsFunc(w.params, func(p param) bool { return p.column == "" })
+}
+
+// quickUpdate returns the statements of an UPDATE, without the condition that triggers are enabled.
+// Each IF that a server executes for a row costs a microsecond, and JSON_OBJECT takes longer than
+// CONCAT. So a row that does not count executes one IF, and one that keeps its ID two.
+func (w *writer) quickUpdate() string {
+	one := []string{w.id.same, newRow + "." + quote(w.id.column) + " IS NOT NULL"}
+	params := w.paramsText(&one)
+	return "  " + w.ifChanged() +
+		"    IF " + strings.Join(one, " AND ") + " AND " + enabled + " THEN\n" +
+		"      INSERT INTO " + outboxRows.into() + " VALUES (" + outboxRows.values(w.Entity, w.id.of(newRow), params) + ");\n" +
+		"    ELSEIF " + enabled + " THEN\n" + w.insertBoth() + "    END IF;\n" +
+		"  END IF;\n"
+}
+
+// paramsText returns the column params of an UPDATE. Without texts it needs no escapes, but
+// conditions.
+func (w *writer) paramsText(conditions *[]string) string {
+	both := func(p param) []string { return []string{p.of(oldRow), p.of(newRow)} }
+	if len(w.params) == 0 || slices.ContainsFunc(w.params, func(p param) bool { return p.isText }) {
+		return w.paramsObject(both)
+	}
+	var pairs []string
+	for _, p := range w.params {
+		for _, row := range []string{oldRow, newRow} {
+			*conditions = append(*conditions, row+"."+quote(p.column)+" IS NOT NULL")
+		}
+		pairs = append(pairs, `"`+p.name+`": ["', `+strings.Join(both(p), `, '", "', `)+`, '"]`)
+	}
+	return "CONCAT('{" + strings.Join(pairs, ", ") + "}')"
 }
 
 // insert inserts the outbox row of an ID, with the params of rows. A row without an ID has no keys.

@@ -5,8 +5,10 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/unstale/unstale/internal/capture"
+	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/invalidation"
 )
 
@@ -17,7 +19,8 @@ const (
 
 // captured measures what triggers cost. It compares three transactions with one UPDATE: a trigger
 // inserts the row of the outbox, the transaction inserts it, or there is no row. It also measures
-// an UPDATE of many rows. Each kind has its own table.
+// an UPDATE of many rows, whose floors are a trigger that only inserts two columns, and an empty
+// one. Each kind has its own table.
 func captured(ctx context.Context, cfg Config) (r *Report, err error) {
 	s, err := openShop(ctx, cfg)
 	if err != nil {
@@ -25,8 +28,13 @@ func captured(ctx context.Context, cfg Config) (r *Report, err error) {
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
 	rows := max(capturedRows/cfg.Scale, 1000)
-	for _, table := range []string{"plain", "captured"} {
+	for _, table := range []string{"plain", "captured", "noted", "quiet"} {
 		if err := (capturedShop{s}).priced(ctx, table, rows); err != nil {
+			return nil, err
+		}
+	}
+	for table, body := range map[string]string{"noted": "INSERT INTO cache_outbox (entity, entity_id) VALUES ('product', NEW.id)", "quiet": "BEGIN END"} {
+		if _, err := s.db.ExecContext(ctx, "CREATE TRIGGER of_"+table+" AFTER UPDATE ON "+table+" FOR EACH ROW "+body); err != nil {
 			return nil, err
 		}
 	}
@@ -89,36 +97,75 @@ func (b capturedShop) measure(ctx context.Context, cfg Config, r *Report) error 
 	return nil
 }
 
+// processor returns what the thread of a connection to a private server has used, in seconds, or 0.
+func (b capturedShop) processor(ctx context.Context, conn *sql.Conn) (seconds float64, err error) {
+	if b.shop.private == nil {
+		return 0, nil
+	}
+	query := "SELECT thread_os_id FROM performance_schema.threads WHERE processlist_id = CONNECTION_ID()"
+	if b.shop.private.Flavor() == servers.KindMariaDB {
+		query = "SELECT tid FROM information_schema.processlist WHERE id = CONNECTION_ID()"
+	}
+	var thread int
+	if err := conn.QueryRowContext(ctx, query).Scan(&thread); err != nil {
+		return 0, err
+	}
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/schedstat", b.shop.private.Pid(), thread))
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, nil // not Linux
+	}
+	if err == nil {
+		_, err = fmt.Sscan(string(text), &seconds)
+	}
+	return seconds / 1e9, err
+}
+
 // capturedUpdates measures statements that change all rows of a table.
 func (b capturedShop) updates(ctx context.Context, cfg Config, rows int, details map[string]any) error {
+	conn, err := b.shop.db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
 	kinds := []struct {
 		name, statement string
 		captured        int
 	}{
 		{"update_without_trigger", "UPDATE plain SET price_cents = price_cents + 1", 0},
 		{"update_watched", "UPDATE captured SET price_cents = price_cents + 1", rows},
+		{"update_watched_floor", "UPDATE noted SET price_cents = price_cents + 1", rows},
 		{"update_unwatched", "UPDATE captured SET stock = stock + 1", 0},
+		{"update_unwatched_floor", "UPDATE quiet SET stock = stock + 1", 0},
 	}
 	took := map[string][]float64{}
 	for run := range cfg.Runs {
 		for turn := range kinds {
 			kind := kinds[(turn+run)%len(kinds)]
 			fmt.Fprintln(cfg.Progress, kind.name)
+			before, err := b.processor(ctx, conn)
+			if err != nil {
+				return err
+			}
 			seconds, err := timed(func() error {
-				_, err := b.shop.db.ExecContext(ctx, kind.statement)
+				_, err := conn.ExecContext(ctx, kind.statement)
 				return err
 			})
+			if err != nil {
+				return err
+			}
+			after, err := b.processor(ctx, conn)
 			if err == nil {
 				err = b.discard(ctx, kind.captured)
 			}
 			if err != nil {
 				return err
 			}
-			took[kind.name] = append(took[kind.name], seconds)
+			took["seconds_"+kind.name] = append(took["seconds_"+kind.name], seconds)
+			took["processor_seconds_"+kind.name] = append(took["processor_seconds_"+kind.name], after-before)
 		}
 	}
 	for name, seconds := range took {
-		details["seconds_"+name] = median(seconds)
+		details[name] = median(seconds)
 	}
 	return nil
 }

@@ -103,7 +103,7 @@ BEGIN
   END IF;
 END$$
 
-CREATE DEFINER = 'root'@'localhost' TRIGGER `unstale_update_ac3c69c1f524e885` AFTER UPDATE ON `prices` FOR EACH ROW
+CREATE DEFINER = 'root'@'localhost' TRIGGER `unstale_update_96b324d98b19d7d5` AFTER UPDATE ON `prices` FOR EACH ROW
 BEGIN
   IF NOT (CAST(@unstale_capture AS BINARY) <=> 'off') THEN
     IF NOT (OLD.`id` <=> NEW.`id`
@@ -111,13 +111,14 @@ BEGIN
       AND OLD.`factor` <=> NEW.`factor`
       AND UNIX_TIMESTAMP(OLD.`until`) <=> UNIX_TIMESTAMP(NEW.`until`)
       AND OLD.`a``b` <=> NEW.`a``b`
-      AND CAST(OLD.`name` AS BINARY) <=> CAST(NEW.`name` AS BINARY)) THEN
-      IF CAST(NEW.`id` AS CHAR CHARACTER SET utf8mb4) IS NOT NULL THEN
-        INSERT INTO cache_outbox (entity, entity_id, params) VALUES ('product', CAST(NEW.`id` AS CHAR CHARACTER SET utf8mb4), NULL);
+      AND CAST(OLD.`name` AS BINARY) <=> CAST(NEW.`name` AS BINARY)
+      AND CAST((OLD.id) AS BINARY) <=> CAST((NEW.id) AS BINARY)) THEN
+      IF CONCAT('', CONVERT((NEW.id) USING utf8mb4)) IS NOT NULL THEN
+        INSERT INTO cache_outbox (entity, entity_id, params) VALUES ('product', CONCAT('', CONVERT((NEW.id) USING utf8mb4)), NULL);
       END IF;
-      IF NOT (OLD.`id` <=> NEW.`id`) THEN
-        IF CAST(OLD.`id` AS CHAR CHARACTER SET utf8mb4) IS NOT NULL THEN
-          INSERT INTO cache_outbox (entity, entity_id, params) VALUES ('product', CAST(OLD.`id` AS CHAR CHARACTER SET utf8mb4), NULL);
+      IF NOT (CAST((OLD.id) AS BINARY) <=> CAST((NEW.id) AS BINARY)) THEN
+        IF CONCAT('', CONVERT((OLD.id) USING utf8mb4)) IS NOT NULL THEN
+          INSERT INTO cache_outbox (entity, entity_id, params) VALUES ('product', CONCAT('', CONVERT((OLD.id) USING utf8mb4)), NULL);
         END IF;
       END IF;
     END IF;
