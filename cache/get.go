@@ -274,9 +274,9 @@ func Set[T any](ctx context.Context, l *Lease, value T) error {
 		return ErrClosed
 	}
 	j := *l.j
-	j.request.kind = reflect.TypeFor[T]()
+	j.request.kind, j.cost = reflect.TypeFor[T](), time.Since(j.taken)
 	o := outcome{value: value}
-	stored, err := j.fillWith(ctx, &Fill{}, &o, time.Since(j.taken))
+	stored, err := j.fillWith(ctx, &Fill{}, &o)
 	switch {
 	case err != nil:
 		j.request.c.counts.failed()

@@ -20,9 +20,6 @@ type job struct {
 	tags    []string
 	away    bool // Redis
 	foreign bool // what is under the key
-
-	// send stores a parcel together with those of other jobs. Nil: alone.
-	send func(context.Context, parcel) filling
 }
 
 func (r *request) job(fl *flight, found reading) *job {
@@ -78,8 +75,10 @@ func (r *request) runFlight(ctx context.Context, fl *flight, f finding) {
 
 // finish releases an unused lease. A flight defers it: if the goroutine ends by a panic, or by
 // runtime.Goexit as in t.Fatal, it answers all waiting callers.
-func (j *job) finish(ctx context.Context) {
-	failure := recover()
+func (j *job) finish(ctx context.Context) { j.conclude(ctx, recover()) }
+
+// conclude implements finish for what recover has returned.
+func (j *job) conclude(ctx context.Context, failure any) {
 	switch {
 	case !j.fl.ended():
 		j.request.c.flights.deliver(j.fl, outcome{err: j.request.c.loaders.panicked(j.key, failure), started: j.started})
@@ -163,21 +162,12 @@ func (j *job) found(other reading, since mark) outcome {
 // perform loads within the hard timeout, and ends the flight.
 func (j *job) perform(ctx context.Context) {
 	c := j.request.c
-	begun := time.Now()
-	if j.lease != "" {
-		begun = j.taken
-	}
-	ctx, cancel := context.WithDeadline(ctx, begun.Add(c.config.HardTimeout))
-	defer cancel()
-	defer context.AfterFunc(ctx, func() { c.flights.deliver(j.fl, outcome{err: c.overdue()}) })()
-	fill := &Fill{keys: []string{j.key}}
-	c.loaders.callLoader(ctx, fill, &j.loading)
-	if ctx.Err() != nil {
-		c.flights.deliver(j.fl, outcome{err: c.overdue()})
+	fill, o, ok := j.loadInTime(ctx, func() {})
+	if !ok {
 		return
 	}
-	o := outcome{value: j.result, err: j.err, started: j.started, negative: isNotFound(j.err)}
-	released := j.store(context.WithoutCancel(ctx), fill, &o, j.cost)
+	ctx = context.WithoutCancel(ctx)
+	released := j.store(ctx, fill, &o)
 	if !released && j.removes() {
 		c.giveBack(ctx, j) // before answering callers, who may read again
 		released = true
@@ -186,6 +176,31 @@ func (j *job) perform(ctx context.Context) {
 		j.lease = ""
 	}
 	c.flights.deliver(j.fl, o)
+}
+
+// loadInTime loads. After the hard timeout, it ends the flight and calls late in another goroutine.
+// It then reports false when the loader returns.
+func (j *job) loadInTime(ctx context.Context, late func()) (fill *Fill, o outcome, ok bool) {
+	c := j.request.c
+	begun := time.Now()
+	if j.lease != "" {
+		begun = j.taken
+	}
+	ctx, cancel := context.WithDeadline(ctx, begun.Add(c.config.HardTimeout))
+	defer cancel()
+	end := func() { c.flights.deliver(j.fl, outcome{err: c.overdue()}) }
+	stop := context.AfterFunc(ctx, func() { end(); late() })
+	defer stop()
+	fill = &Fill{keys: []string{j.key}}
+	c.loaders.callLoader(ctx, fill, &j.loading)
+	inTime, stopped := ctx.Err() == nil, stop()
+	if inTime && stopped {
+		return fill, outcome{value: j.result, err: j.err, started: j.started, negative: isNotFound(j.err)}, true
+	}
+	if end(); stopped { // the loader noticed it first
+		late()
+	}
+	return nil, o, false
 }
 
 // overdue returns the reason why the context of a load has ended.
@@ -314,11 +329,11 @@ func (l *loaders) slot(ctx context.Context, outer *Fill, fl *flight) (taken, ok 
 
 // store fills Redis and the memory with an outcome where that is allowed, and sets whether it was
 // accepted. It reports whether the lease is used up.
-func (j *job) store(ctx context.Context, fill *Fill, o *outcome, cost time.Duration) bool {
+func (j *job) store(ctx context.Context, fill *Fill, o *outcome) bool {
 	if j.lease == "" {
 		return true
 	}
-	stored, err := j.fillWith(ctx, fill, o, cost)
+	stored, err := j.fillWith(ctx, fill, o)
 	if err != nil {
 		j.request.c.counts.failed()
 	}
@@ -354,17 +369,12 @@ func (j *job) pack(ctx context.Context, fill *Fill, o *outcome, cost time.Durati
 }
 
 // fillWith implements store under a lease.
-func (j *job) fillWith(ctx context.Context, fill *Fill, o *outcome, cost time.Duration) (stored bool, err error) {
-	p, err := j.pack(ctx, fill, o, cost)
+func (j *job) fillWith(ctx context.Context, fill *Fill, o *outcome) (stored bool, err error) {
+	p, err := j.pack(ctx, fill, o, j.cost)
 	if err != nil || p.text == nil {
 		return false, err
 	}
-	var f filling
-	if j.send != nil {
-		f = j.send(ctx, p)
-	} else {
-		f = j.request.c.leases.fill(ctx, []parcel{p})[0]
-	}
+	f := j.request.c.leases.fill(ctx, []parcel{p})[0]
 	if f.err != nil {
 		return false, f.err
 	}

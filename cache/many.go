@@ -305,11 +305,11 @@ func (l *manyLoad) perform(ctx context.Context, jobs []*job) {
 	}
 	l.c.flights.sealAll(unstored) // as in request.runFlight
 	loaded, brought, err := l.call(ctx, keys, fill)
-	outcomes := make([]outcome, len(jobs))
+	outcomes := make([]*outcome, len(jobs))
 	for i, j := range jobs {
 		value, ok := brought[j.key]
-		o := &outcomes[i]
-		switch o.started = loaded.started; {
+		o := &outcome{started: loaded.started}
+		switch outcomes[i] = o; {
 		case err != nil:
 			o.err, o.keys = err, keys
 		case ok:
@@ -319,16 +319,22 @@ func (l *manyLoad) perform(ctx context.Context, jobs []*job) {
 		}
 		j.started = loaded.started
 	}
+	ctx = context.WithoutCancel(ctx)
 	if err == nil {
-		l.store(context.WithoutCancel(ctx), jobs, fill, outcomes, loaded.cost)
+		l.store(ctx, jobs, fill, outcomes, loaded.cost)
 	}
+	l.end(ctx, jobs, outcomes)
+}
+
+// end releases the leases that jobs still hold, and ends their flights.
+func (l *manyLoad) end(ctx context.Context, jobs []*job, outcomes []*outcome) {
 	l.c.giveBack(ctx, jobs...) // before answering callers, who may request them
 	for _, j := range jobs {
 		j.lease = ""
 	}
 	l.c.flights.sealAll(jobs)
 	for i, j := range jobs {
-		l.c.flights.deliver(j.fl, outcomes[i])
+		l.c.flights.deliver(j.fl, *outcomes[i])
 	}
 }
 
@@ -354,33 +360,34 @@ func (l *manyLoad) call(ctx context.Context, keys []string, fill *Fill) (loading
 }
 
 // store fills Redis and the memory in one pipeline.
-func (l *manyLoad) store(ctx context.Context, jobs []*job, fill *Fill, outcomes []outcome, cost time.Duration) {
-	c := l.c
+func (l *manyLoad) store(ctx context.Context, jobs []*job, fill *Fill, outcomes []*outcome, cost time.Duration) {
 	var parcels []parcel
-	var whose []int
+	var packed []*job
+	var theirs []*outcome
 	for i, j := range jobs {
 		if j.lease == "" {
 			continue
 		}
-		p, err := j.pack(ctx, fill, &outcomes[i], cost)
+		p, err := j.pack(ctx, fill, outcomes[i], cost)
 		if err != nil {
-			c.counts.failed()
+			l.c.counts.failed()
 		}
 		if p.text != nil {
-			parcels, whose = append(parcels, p), append(whose, i)
+			parcels, packed, theirs = append(parcels, p), append(packed, j), append(theirs, outcomes[i])
 		}
 	}
-	if len(parcels) == 0 {
-		return
-	}
-	for i, f := range c.leases.fill(ctx, parcels) {
-		j, o := jobs[whose[i]], &outcomes[whose[i]]
+	l.send(ctx, parcels, packed, theirs)
+}
+
+// send implements store for the parcels of jobs.
+func (l *manyLoad) send(ctx context.Context, parcels []parcel, jobs []*job, outcomes []*outcome) {
+	for i, f := range l.c.leases.fill(ctx, parcels) {
 		if f.err != nil {
-			c.counts.failed()
+			l.c.counts.failed()
 			continue
 		}
-		if j.filled(parcels[i], f, o); f.accepted {
-			j.lease = ""
+		if jobs[i].filled(parcels[i], f, outcomes[i]); f.accepted {
+			jobs[i].lease = ""
 		}
 	}
 }

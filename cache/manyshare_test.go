@@ -17,6 +17,7 @@ import (
 	"github.com/unstale/unstale/cache"
 	"github.com/unstale/unstale/cache/cachetest"
 	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/protocol"
 )
 
 var errBroken = errors.New("the database is away")
@@ -312,7 +313,7 @@ func TestFetchManyClientPanics(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	client := testenv.Client(t, w.url)
-	client.AddHook(panicking{})
+	client.AddHook(panicking{script: redis.NewScript(protocol.LeaseScript).Hash(), times: new(atomic.Int32)})
 	c := w.cache(cache.Config{Redis: client})
 	_, err := cache.FetchMany(t.Context(), c, []string{"a", "b"}, func(_ context.Context, keys []string) (map[string]string, error) { return allOf(keys), nil }, nil)
 	if failure := new(cache.PanicError); !errors.As(err, &failure) {
@@ -320,16 +321,20 @@ func TestFetchManyClientPanics(t *testing.T) {
 	}
 }
 
-// panicking is a client's hook that panics when scripts have run.
-type panicking struct{ redis.Hook }
+// panicking is a client's hook that panics once when a script has run.
+type panicking struct {
+	redis.Hook
+	script string // SHA-1
+	times  *atomic.Int32
+}
 
 func (panicking) DialHook(next redis.DialHook) redis.DialHook          { return next }
 func (panicking) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
 
-func (panicking) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (p panicking) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		err := next(ctx, cmds)
-		if slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return cmd.Name() == "evalsha" }) {
+		if slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return slices.Contains(cmd.Args(), any(p.script)) }) && p.times.Add(1) == 1 {
 			panic("the client's hook")
 		}
 		return err

@@ -56,8 +56,8 @@ func Warm[T any](ctx context.Context, c *Cache, keys iter.Seq[string], load func
 	}
 	o.Parallel = cmp.Or(o.Parallel, 8)
 	w := &warming{
-		c: c, ctx: ctx, parallel: o.Parallel, batch: min(o.Parallel, pipelineMost), turns: make(chan struct{}, o.Parallel),
-		fills: newFillQueue(c.leases), before: c.redis.writes.refused.Load(),
+		c: c, ctx: ctx, many: &manyLoad{group: &group{c: c}}, parallel: o.Parallel, batch: min(o.Parallel, pipelineMost), before: c.redis.writes.refused.Load(),
+		work: make(chan func() bool), loaded: make(chan warmLoad, pipelineMost),
 		ask: func(key string) (r *request, known bool, err error) {
 			if r, err = newRequest[T](c, key, p, c.eagerness(p)); err != nil {
 				return nil, false, err
@@ -77,22 +77,25 @@ func Warm[T any](ctx context.Context, c *Cache, keys iter.Seq[string], load func
 	}
 	w.warmAll(keys)
 	w.stop(w.c.redis.writes.since(w.before)) // the last ones too
-	return w.done, w.err()
+	return w.result()
 }
 
 // A warming is one call of Warm.
 type warming struct {
-	c     *Cache
-	ctx   context.Context
-	ask   func(key string) (r *request, known bool, err error) // known: in memory
-	fills *fillQueue
+	c   *Cache
+	ctx context.Context
+	ask func(key string) (r *request, known bool, err error) // known: in memory
 	// before is the refusal of Redis at the start. It may have passed: the next fill tells.
 	before *error
+	batch  int       // how many keys the next lookup has
+	many   *manyLoad // without jobs
 
-	parallel int
-	turns    chan struct{}  // of loads
-	all      sync.WaitGroup // for the outcomes
-	batch    int            // how many keys the next lookup has
+	parallel, workers int
+	work              chan func() bool // for a worker, which ends if it reports false
+	busy              sync.WaitGroup   // for the outcomes of what workers were given
+
+	loaded  chan warmLoad // to be stored: those that come during a pipeline share the next one
+	sending sync.Mutex    // held for a pipeline, also to take from loaded
 
 	mu   sync.Mutex // guards what follows
 	done Warmed
@@ -100,9 +103,16 @@ type warming struct {
 	why  error
 }
 
+// A warmLoad is a key that has been loaded, and what to store.
+type warmLoad struct {
+	*job
+	parcel  parcel
+	outcome *outcome
+}
+
 // warmAll warms keys until there are no more, or it is stopped.
 func (w *warming) warmAll(keys iter.Seq[string]) {
-	defer w.all.Wait()
+	defer w.settle()
 	var waiting []string
 	for key := range keys {
 		if waiting = append(waiting, key); len(waiting) < w.batch {
@@ -116,6 +126,21 @@ func (w *warming) warmAll(keys iter.Seq[string]) {
 	for len(waiting) > 0 && w.goesOn() {
 		waiting = w.several(waiting)
 	}
+}
+
+// settle waits for the outcomes; after the end of the context only for those of ended loads.
+func (w *warming) settle() {
+	close(w.work)
+	select {
+	case <-ended(&w.busy):
+	case <-w.ctx.Done():
+	}
+	w.sending.Lock()
+	for len(w.loaded) > 0 {
+		w.sendLoaded()
+	}
+	w.sending.Unlock()
+	w.startPipeline() // for values that came before the unlock
 }
 
 // goesOn reports whether nothing has stopped it.
@@ -160,12 +185,14 @@ func (w *warming) countOutcome(key string, g got, err error) {
 	}
 }
 
-func (w *warming) err() error {
-	errs := w.errs
+func (w *warming) result() (Warmed, error) {
+	w.mu.Lock() // loads may go on after the end of the context
+	defer w.mu.Unlock()
+	errs := slices.Clone(w.errs)
 	if more := w.done.Failed - len(errs); more > 0 {
 		errs = append(errs, fmt.Errorf("warm: %d more keys failed", more))
 	}
-	return errors.Join(append(errs, wrapped("warm", w.why))...)
+	return w.done, errors.Join(append(errs, wrapped("warm", w.why))...)
 }
 
 // Hottest returns the keys that were recently read most often from L1, at most n, the hottest
@@ -204,12 +231,17 @@ type warmBatch struct {
 // several warms keys, and sets how many the next batch has: as many as have their turns in time. It
 // returns those that had none. It does not wait for the loads.
 func (w *warming) several(keys []string) (left []string) {
-	w.turns <- struct{}{} // only this goroutine takes turns, so the first load finds one free
-	<-w.turns
+	// The first load then finds a free worker.
+	if !w.give(func() bool { w.busy.Done(); return true }, nil, nil) {
+		return keys
+	}
 	b := &warmBatch{warming: w, call: asOneCall(w.ctx), queue: alone(flightID{})}
 	left = b.warm(keys)
 	for _, r := range b.single {
-		b.fetch(r)
+		if !w.goesOn() {
+			break
+		}
+		w.fetch(r)
 	}
 	return left
 }
@@ -288,7 +320,7 @@ func (b *warmBatch) lookUp(keys []string) bool {
 
 // lease takes the leases of all jobs. Keys that get none are fetched one by one.
 func (b *warmBatch) lease() {
-	(&manyLoad{group: &group{c: b.c}}).acquire(flightContext{b.c.run.life, b.call}, b.jobs)
+	b.many.acquire(flightContext{b.c.run.life, b.call}, b.jobs)
 	var leased []*job
 	for _, j := range b.jobs {
 		switch {
@@ -308,25 +340,16 @@ func (b *warmBatch) lease() {
 	b.jobs = leased
 }
 
-// startLoads begins loads, each at its turn, until turnWait has passed, a loader waits for one of
-// the keys, or the warming stops.
+// startLoads gives jobs to workers until turnWait has passed, a loader waits for one of the keys,
+// or the warming stops.
 func (b *warmBatch) startLoads() {
 	late := time.After(turnWait)
-	for len(b.jobs) > 0 {
-		select {
-		case b.turns <- struct{}{}:
-			if !b.goesOn() || !b.load(b.jobs[0]) {
-				<-b.turns
-				return
-			}
-			b.jobs = b.jobs[1:]
-		case <-b.queue.hurried():
-			return
-		case <-late:
-			return
-		case <-b.ctx.Done():
+	for len(b.jobs) > 0 && b.goesOn() {
+		j := b.jobs[0]
+		if !b.give(func() bool { return b.load(j) }, b.queue.hurried(), late) {
 			return
 		}
+		b.jobs = b.jobs[1:]
 	}
 }
 
@@ -339,55 +362,133 @@ func (b *warmBatch) letGo() {
 	b.jobs = nil
 }
 
-// load begins a load, whose turn ends when its value waits to be stored. It reports false after
-// Close.
-func (b *warmBatch) load(j *job) bool {
-	w, ctx, queued := b.warming, flightContext{b.c.run.life, b.ctx}, make(chan struct{})
-	j.send = func(ctx context.Context, p parcel) filling {
-		return w.fills.fill(ctx, p, func() { close(queued) })
+// give gives work to a worker, which reports its end with busy.Done. It waits for a free worker
+// until one of the channels is closed or ready, the context ends, or Close begins. Only the
+// goroutine of Warm calls it.
+func (w *warming) give(do func() bool, hurried <-chan struct{}, late <-chan time.Time) bool {
+	w.busy.Add(1)
+	select {
+	case w.work <- do:
+		return true
+	default:
 	}
-	if !w.c.run.launch(func() {
-		defer j.finish(ctx)
-		j.perform(ctx)
-	}) {
-		return false
+	if w.workers < w.parallel && w.startWorker() {
+		w.workers++
 	}
-	w.all.Go(func() {
-		select {
-		case <-queued:
-		case <-j.fl.done:
-		case <-w.ctx.Done():
-		}
-		<-w.turns
-		select {
-		case <-queued: // the load has ended, even if the context has too
-			<-j.fl.done
-		default:
-			select {
-			case <-j.fl.done:
-			case <-w.ctx.Done():
-				return
+	select {
+	case w.work <- do:
+		return true
+	case <-hurried:
+	case <-late:
+	case <-w.ctx.Done():
+	case <-w.c.run.life.Done():
+	}
+	w.busy.Done()
+	return false
+}
+
+// startWorker reports false after Close.
+func (w *warming) startWorker() bool {
+	return w.c.run.launch(func() {
+		returned := false
+		defer func() {
+			if !returned { // a loader has ended the goroutine
+				w.startWorker()
+			}
+		}()
+		for do := range w.work {
+			if !do() {
+				break
 			}
 		}
-		w.c.counts.countRead(absent)
-		w.countOutcome(j.key, got{source: FromLoader, stored: j.fl.outcome.accepted}, j.fl.outcome.err)
+		returned = true
 	})
+}
+
+// load loads a key, and has its value stored. It does not wait for the store. If the loader takes
+// too long, another worker takes its place, and it reports false.
+func (w *warming) load(j *job) (goesOn bool) {
+	ctx := flightContext{w.c.run.life, w.ctx}
+	end := sync.OnceFunc(func() { w.end(j) })
+	queued := false
+	defer func() {
+		if failure := recover(); !queued {
+			j.conclude(ctx, failure)
+			end()
+		}
+	}()
+	goesOn = true
+	fill, o, ok := j.loadInTime(ctx, func() { w.startWorker(); end() })
+	if !ok {
+		return false
+	}
+	p, err := j.pack(context.WithoutCancel(ctx), fill, &o, j.cost)
+	if err != nil {
+		w.c.counts.failed()
+	}
+	if p.text == nil {
+		w.many.end(context.WithoutCancel(ctx), []*job{j}, []*outcome{&o})
+		return true
+	}
+	queued = true
+	w.loaded <- warmLoad{j, p, &o}
+	w.startPipeline()
 	return true
 }
 
-// fetch fetches a key like Fetch, at its turn.
-func (b *warmBatch) fetch(r *request) {
-	w := b.warming
-	w.turns <- struct{}{}
-	if !w.goesOn() {
-		<-w.turns
+// startPipeline stores the loaded values in a new goroutine, unless a pipeline is under way. Every
+// pipeline starts the next one.
+func (w *warming) startPipeline() {
+	if len(w.loaded) == 0 || !w.sending.TryLock() {
 		return
 	}
-	w.all.Go(func() {
-		defer func() { <-w.turns }()
+	send := func() {
+		defer w.startPipeline() // for values that came meanwhile
+		defer w.sending.Unlock()
+		w.sendLoaded()
+	}
+	if !w.c.run.launch(send) { // after Close
+		send()
+	}
+}
+
+// sendLoaded stores in one pipeline. The caller holds sending.
+func (w *warming) sendLoaded() {
+	ctx := flightContext{w.c.run.life, w.ctx}
+	var jobs []*job
+	var parcels []parcel
+	var outcomes []*outcome
+	defer func() {
+		failure := recover() // of the client
+		for _, j := range jobs {
+			j.conclude(ctx, failure)
+			w.end(j)
+		}
+	}()
+	for bytes := 0; len(jobs) < pipelineMost && bytes < pipelineBytes && len(w.loaded) > 0; {
+		l := <-w.loaded
+		jobs, parcels, outcomes = append(jobs, l.job), append(parcels, l.parcel), append(outcomes, l.outcome)
+		bytes += len(l.parcel.text)
+	}
+	w.many.send(context.WithoutCancel(ctx), parcels, jobs, outcomes)
+	w.many.end(context.WithoutCancel(ctx), jobs, outcomes)
+}
+
+// end counts the outcome of a load.
+func (w *warming) end(j *job) {
+	defer w.busy.Done()
+	w.c.counts.countRead(absent)
+	w.countOutcome(j.key, got{source: FromLoader, stored: j.fl.outcome.accepted}, j.fl.outcome.err)
+}
+
+// fetch fetches a key like Fetch, at its turn.
+func (w *warming) fetch(r *request) {
+	w.give(func() bool {
+		defer w.busy.Done()
 		g, err := r.fetch(w.ctx)
 		w.countOutcome(r.key, g, err)
-	})
+		return true
+	}, nil, nil)
 }
 
 const (

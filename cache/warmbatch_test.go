@@ -9,13 +9,16 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/unstale/unstale/cache"
 	"github.com/unstale/unstale/cache/cachetest"
 	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/protocol"
 )
 
 // A warmer counts the round trips of a Cache, in a bubble.
@@ -68,6 +71,22 @@ func TestWarmMakesFewRoundTrips(t *testing.T) {
 			t.Errorf("cached keys: %v", n)
 		}
 	})
+}
+
+// A pipeline of the client that panics fails its own keys, and leaves no leases.
+func TestWarmClientPanics(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	client := testenv.Client(t, w.url)
+	client.AddHook(panicking{script: redis.NewScript(protocol.FillScript).Hash(), times: new(atomic.Int32)})
+	got, err := cache.Warm(t.Context(), w.cache(cache.Config{Redis: client, Timeout: 5 * time.Second}), slices.Values(keysOf(1000)), itself, nil, cache.WarmOptions{Parallel: 2})
+	var panicked *cache.PanicError
+	if got.Failed == 0 || got.Loaded == 0 || got.Failed+got.Loaded != 1000 || !errors.As(err, &panicked) || panicked.Value != "the client's hook" {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if leases := must1(t, w.client.Keys(t.Context(), "lock:fill:*").Result); len(leases) > 0 {
+		t.Errorf("left %v", leases)
+	}
 }
 
 // Keys whose loads cannot begin yet keep no other caller waiting for long, whatever came before.
