@@ -89,7 +89,11 @@ bench-cache-peers: ## Put package cache and other libraries through the same rac
 
 .PHONY: bench-typescript
 bench-typescript: ## Put the client for TypeScript and other libraries through the same races, and measure hits; BENCH='--blocks 5' shortens it
-	@scripts/bench-typescript $(BENCH)
+	@scripts/bench-client typescript $(BENCH)
+
+.PHONY: bench-php
+bench-php: ## The same for the client for PHP; BENCH='5' shortens it to five blocks
+	@scripts/bench-client php $(BENCH)
 
 .PHONY: bench-locks
 bench-locks: ## Measure package lock beside other libraries that lock; BENCH='--pairs 500' shortens it

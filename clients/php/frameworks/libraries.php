@@ -64,9 +64,13 @@ $symfony = static fn (string $class, bool $tags): \Closure => static function (i
 };
 $client = static fn (bool $tags): \Closure => static function (int $port) use ($cache, $tags, $fresh, $nothing): array {
     $made = $cache($port, true);
-    $get = static function (string $key, \Closure $load) use ($made, $tags, $fresh): mixed {
+    $reads = [];
+    $read = static function (string $key) use ($tags, $fresh): Read {
         $names = $tags ? [\strtr("shop:$key", ['product:' => 'product-'])] : [];
-        return $made->fetch(new Read("shop:$key", $fresh * 1000, jitter: 0.0, stale: TTL * 1000, tags: $names), $load);
+        return new Read("shop:$key", $fresh * 1000, jitter: 0.0, stale: TTL * 1000, tags: $names);
+    };
+    $get = static function (string $key, \Closure $load) use ($made, $read, &$reads): mixed {
+        return $made->fetch($reads[$key] ??= $read($key), $load);
     };
     return [$get, $nothing, $made->finish(...)];
 };
