@@ -156,7 +156,7 @@ func TestWorkersLeave(t *testing.T) {
 }
 
 // Workers have moved, have written and have ended: no server has a young field, but the times
-// differ. A connection to the first server is not trusted again.
+// differ. Values from a connection to the first server are not used again.
 func TestWorkersMoveAndEnd(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)

@@ -349,9 +349,9 @@ type parcel struct {
 }
 
 // pack makes the parcel of an outcome. An empty text means that nothing may be stored.
-func (j *job) pack(ctx context.Context, fill *Fill, o *outcome, cost time.Duration) (p parcel, err error) {
+func (j *job) pack(ctx context.Context, fill *Fill, o *outcome) (p parcel, err error) {
 	p.claim, j.superseded = &j.claim, o.err == nil || o.negative
-	p.entry, p.life = j.entry(fill, o, cost)
+	p.entry, p.life = j.entry(fill, o)
 	if p.life <= 0 {
 		return parcel{}, nil
 	}
@@ -370,7 +370,7 @@ func (j *job) pack(ctx context.Context, fill *Fill, o *outcome, cost time.Durati
 
 // fillWith implements store under a lease.
 func (j *job) fillWith(ctx context.Context, fill *Fill, o *outcome) (stored bool, err error) {
-	p, err := j.pack(ctx, fill, o, j.cost)
+	p, err := j.pack(ctx, fill, o)
 	if err != nil || p.text == nil {
 		return false, err
 	}
@@ -399,7 +399,7 @@ func (j *job) filled(p parcel, f filling, o *outcome) {
 
 // entry returns the entry to store, without its value, and its life. A life of zero means that
 // nothing is stored.
-func (j *job) entry(fill *Fill, o *outcome, cost time.Duration) (e entry, life time.Duration) {
+func (j *job) entry(fill *Fill, o *outcome) (e entry, life time.Duration) {
 	fill.mu.Lock()
 	defer fill.mu.Unlock()
 	opt := j.request.p.o
@@ -418,7 +418,7 @@ func (j *job) entry(fill *Fill, o *outcome, cost time.Duration) (e entry, life t
 	}
 	ttl = max(time.Duration(float64(ttl)*(1+jitter)), time.Millisecond)
 	now := j.request.c.redis.clock.now()
-	e.Birth, e.Codec, e.Cost = timeOf(j.lease), j.request.c.config.Codec.Name(), cost.Milliseconds()
+	e.Birth, e.Codec, e.Cost = timeOf(j.lease), j.request.c.config.Codec.Name(), j.cost.Milliseconds()
 	e.Expiry = now + ttl.Milliseconds()
 	life = ttl + max(opt.Stale, opt.StaleOnError)
 	if opt.Sliding {

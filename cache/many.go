@@ -305,36 +305,78 @@ func (l *manyLoad) perform(ctx context.Context, jobs []*job) {
 	}
 	l.c.flights.sealAll(unstored) // as in request.runFlight
 	loaded, brought, err := l.call(ctx, keys, fill)
-	outcomes := make([]*outcome, len(jobs))
+	loads := make([]*loadedJob, len(jobs))
 	for i, j := range jobs {
 		value, ok := brought[j.key]
-		o := &outcome{started: loaded.started}
-		switch outcomes[i] = o; {
+		one := &loadedJob{job: j, outcome: outcome{started: loaded.started}}
+		switch loads[i] = one; {
 		case err != nil:
-			o.err, o.keys = err, keys
+			one.outcome.err, one.outcome.keys = err, keys
 		case ok:
-			o.value = value
+			one.outcome.value = value
 		default:
-			o.err, o.negative = ErrNotFound, true
+			one.outcome.err, one.outcome.negative = ErrNotFound, true
 		}
-		j.started = loaded.started
+		j.started, j.cost = loaded.started, loaded.cost
 	}
 	ctx = context.WithoutCancel(ctx)
 	if err == nil {
-		l.store(ctx, jobs, fill, outcomes, loaded.cost)
+		for _, one := range loads {
+			one.pack(ctx, fill)
+		}
+		l.c.store(ctx, loads)
 	}
-	l.end(ctx, jobs, outcomes)
+	l.c.endAll(ctx, loads)
 }
 
-// end releases the leases that jobs still hold, and ends their flights.
-func (l *manyLoad) end(ctx context.Context, jobs []*job, outcomes []*outcome) {
-	l.c.giveBack(ctx, jobs...) // before answering callers, who may request them
-	for _, j := range jobs {
-		j.lease = ""
+// A loadedJob is a job whose load has ended.
+type loadedJob struct {
+	*job
+	outcome outcome
+	parcel  parcel // without a text: nothing can be stored
+}
+
+// pack sets the parcel of a job that has a lease.
+func (l *loadedJob) pack(ctx context.Context, fill *Fill) {
+	if l.lease == "" {
+		return
 	}
-	l.c.flights.sealAll(jobs)
-	for i, j := range jobs {
-		l.c.flights.deliver(j.fl, *outcomes[i])
+	var err error
+	if l.parcel, err = l.job.pack(ctx, fill, &l.outcome); err != nil {
+		l.request.c.counts.failed()
+	}
+}
+
+// store fills Redis and the memory with all parcels, in one pipeline.
+func (c *Cache) store(ctx context.Context, loads []*loadedJob) {
+	loads = slices.DeleteFunc(slices.Clone(loads), func(l *loadedJob) bool { return l.parcel.text == nil })
+	parcels := make([]parcel, len(loads))
+	for i, l := range loads {
+		parcels[i] = l.parcel
+	}
+	for i, f := range c.leases.fill(ctx, parcels) {
+		l := loads[i]
+		if f.err != nil {
+			c.counts.failed()
+			continue
+		}
+		if l.filled(l.parcel, f, &l.outcome); f.accepted {
+			l.lease = ""
+		}
+	}
+}
+
+// endAll releases the leases that jobs still hold, and ends their flights.
+func (c *Cache) endAll(ctx context.Context, loads []*loadedJob) {
+	jobs := make([]*job, len(loads))
+	for i, l := range loads {
+		jobs[i] = l.job
+	}
+	c.giveBack(ctx, jobs...) // before answering callers, who may request them
+	c.flights.sealAll(jobs)
+	for _, l := range loads {
+		l.lease = ""
+		c.flights.deliver(l.fl, l.outcome)
 	}
 }
 
@@ -357,39 +399,6 @@ func (l *manyLoad) call(ctx context.Context, keys []string, fill *Fill) (loading
 	case <-ctx.Done():
 	}
 	return loading{}, nil, l.c.overdue()
-}
-
-// store fills Redis and the memory in one pipeline.
-func (l *manyLoad) store(ctx context.Context, jobs []*job, fill *Fill, outcomes []*outcome, cost time.Duration) {
-	var parcels []parcel
-	var packed []*job
-	var theirs []*outcome
-	for i, j := range jobs {
-		if j.lease == "" {
-			continue
-		}
-		p, err := j.pack(ctx, fill, outcomes[i], cost)
-		if err != nil {
-			l.c.counts.failed()
-		}
-		if p.text != nil {
-			parcels, packed, theirs = append(parcels, p), append(packed, j), append(theirs, outcomes[i])
-		}
-	}
-	l.send(ctx, parcels, packed, theirs)
-}
-
-// send implements store for the parcels of jobs.
-func (l *manyLoad) send(ctx context.Context, parcels []parcel, jobs []*job, outcomes []*outcome) {
-	for i, f := range l.c.leases.fill(ctx, parcels) {
-		if f.err != nil {
-			l.c.counts.failed()
-			continue
-		}
-		if jobs[i].filled(parcels[i], f, outcomes[i]); f.accepted {
-			jobs[i].lease = ""
-		}
-	}
 }
 
 // readAll asks Redis for all keys. The error means that it has answered for none.

@@ -6,14 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"maps"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/redis/go-redis/v9"
-	"github.com/unstale/unstale/protocol"
 )
 
 // mostWarmErrors is how many of its keys' errors Warm returns.
@@ -56,8 +51,8 @@ func Warm[T any](ctx context.Context, c *Cache, keys iter.Seq[string], load func
 	}
 	o.Parallel = cmp.Or(o.Parallel, 8)
 	w := &warming{
-		c: c, ctx: ctx, many: &manyLoad{group: &group{c: c}}, parallel: o.Parallel, batch: min(o.Parallel, pipelineMost), before: c.redis.writes.refused.Load(),
-		work: make(chan func() bool), loaded: make(chan warmLoad, pipelineMost),
+		c: c, ctx: ctx, parallel: o.Parallel, batch: min(o.Parallel, pipelineMost), before: c.redis.writes.refused.Load(),
+		work: make(chan func() bool), loaded: make(chan *loadedJob, pipelineMost),
 		ask: func(key string) (r *request, known bool, err error) {
 			if r, err = newRequest[T](c, key, p, c.eagerness(p)); err != nil {
 				return nil, false, err
@@ -87,27 +82,19 @@ type warming struct {
 	ask func(key string) (r *request, known bool, err error) // known: in memory
 	// before is the refusal of Redis at the start. It may have passed: the next fill tells.
 	before *error
-	batch  int       // how many keys the next lookup has
-	many   *manyLoad // without jobs
+	batch  int // how many keys the next lookup has
 
 	parallel, workers int
 	work              chan func() bool // for a worker, which ends if it reports false
 	busy              sync.WaitGroup   // for the outcomes of what workers were given
 
-	loaded  chan warmLoad // to be stored: those that come during a pipeline share the next one
-	sending sync.Mutex    // held for a pipeline, also to take from loaded
+	loaded  chan *loadedJob // to be stored: those that come during a pipeline share the next one
+	sending sync.Mutex      // held for a pipeline, also to take from loaded
 
 	mu   sync.Mutex // guards what follows
 	done Warmed
 	errs []error
 	why  error
-}
-
-// A warmLoad is a key that has been loaded, and what to store.
-type warmLoad struct {
-	*job
-	parcel  parcel
-	outcome *outcome
 }
 
 // warmAll warms keys until there are no more, or it is stopped.
@@ -128,7 +115,8 @@ func (w *warming) warmAll(keys iter.Seq[string]) {
 	}
 }
 
-// settle waits for the outcomes; after the end of the context only for those of ended loads.
+// settle waits for the outcomes. After the end of the context, it waits only for those of ended
+// loads.
 func (w *warming) settle() {
 	close(w.work)
 	select {
@@ -186,7 +174,7 @@ func (w *warming) countOutcome(key string, g got, err error) {
 }
 
 func (w *warming) result() (Warmed, error) {
-	w.mu.Lock() // loads may go on after the end of the context
+	w.mu.Lock() // loads may continue after the end of the context
 	defer w.mu.Unlock()
 	errs := slices.Clone(w.errs)
 	if more := w.done.Failed - len(errs); more > 0 {
@@ -320,7 +308,7 @@ func (b *warmBatch) lookUp(keys []string) bool {
 
 // lease takes the leases of all jobs. Keys that get none are fetched one by one.
 func (b *warmBatch) lease() {
-	b.many.acquire(flightContext{b.c.run.life, b.call}, b.jobs)
+	(&manyLoad{group: &group{c: b.c}}).acquire(flightContext{b.c.run.life, b.call}, b.jobs)
 	var leased []*job
 	for _, j := range b.jobs {
 		switch {
@@ -422,16 +410,14 @@ func (w *warming) load(j *job) (goesOn bool) {
 	if !ok {
 		return false
 	}
-	p, err := j.pack(context.WithoutCancel(ctx), fill, &o, j.cost)
-	if err != nil {
-		w.c.counts.failed()
-	}
-	if p.text == nil {
-		w.many.end(context.WithoutCancel(ctx), []*job{j}, []*outcome{&o})
+	one := &loadedJob{job: j, outcome: o}
+	one.pack(context.WithoutCancel(ctx), fill)
+	if one.parcel.text == nil {
+		w.c.endAll(context.WithoutCancel(ctx), []*loadedJob{one})
 		return true
 	}
 	queued = true
-	w.loaded <- warmLoad{j, p, &o}
+	w.loaded <- one
 	w.startPipeline()
 	return true
 }
@@ -454,24 +440,22 @@ func (w *warming) startPipeline() {
 
 // sendLoaded stores in one pipeline. The caller holds sending.
 func (w *warming) sendLoaded() {
-	ctx := flightContext{w.c.run.life, w.ctx}
-	var jobs []*job
-	var parcels []parcel
-	var outcomes []*outcome
+	ctx := context.WithoutCancel(flightContext{w.c.run.life, w.ctx})
+	var loads []*loadedJob
 	defer func() {
 		failure := recover() // of the client
-		for _, j := range jobs {
-			j.conclude(ctx, failure)
-			w.end(j)
+		for _, l := range loads {
+			l.conclude(ctx, failure)
+			w.end(l.job)
 		}
 	}()
-	for bytes := 0; len(jobs) < pipelineMost && bytes < pipelineBytes && len(w.loaded) > 0; {
-		l := <-w.loaded
-		jobs, parcels, outcomes = append(jobs, l.job), append(parcels, l.parcel), append(outcomes, l.outcome)
-		bytes += len(l.parcel.text)
+	for bytes := 0; len(loads) < pipelineMost && bytes < pipelineBytes && len(w.loaded) > 0; {
+		one := <-w.loaded
+		loads = append(loads, one)
+		bytes += len(one.parcel.text)
 	}
-	w.many.send(context.WithoutCancel(ctx), parcels, jobs, outcomes)
-	w.many.end(context.WithoutCancel(ctx), jobs, outcomes)
+	w.c.store(ctx, loads)
+	w.c.endAll(ctx, loads)
 }
 
 // end counts the outcome of a load.
@@ -489,128 +473,4 @@ func (w *warming) fetch(r *request) {
 		w.countOutcome(r.key, g, err)
 		return true
 	}, nil, nil)
-}
-
-const (
-	// popularSample is how many reads there are for each one that counts.
-	popularSample = 16
-	// popularCounted is how many keys are counted between two reports.
-	popularCounted = 4096
-	// popularReported is how many keys a report has.
-	popularReported = pipelineMost
-	popularInterval = 30 * time.Second
-)
-
-// popularRule has the permissions that an account needs for reports.
-const popularRule = "+zincrby +zremrangebyrank +pexpire ~" + protocol.PopularPrefix + "*"
-
-// A popularity counts a sample of the reads, and adds the keys with the most to a set in Redis. A
-// nil popularity counts nothing.
-type popularity struct {
-	prefix  string
-	redis   *backend
-	refusal refusal
-
-	mu     sync.Mutex
-	counts map[string]int // since the latest report
-}
-
-func newPopularity(config Config, b *backend) *popularity {
-	return &popularity{prefix: config.Prefix, redis: b, refusal: refusal{logger: config.Logger, subject: "popular keys", rule: popularRule}}
-}
-
-func (p *popularity) sample(key string) {
-	if p != nil && rand.Uint32()%popularSample == 0 {
-		p.countKey(key)
-	}
-}
-
-// countKey implements the frequent-items algorithm of Misra and Gries: a key with more than one in
-// popularCounted of the reads keeps a count, no matter how many other keys there are.
-func (p *popularity) countKey(key string) {
-	if len(key) > protocol.MaxPopularKey {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.counts == nil {
-		p.counts = map[string]int{}
-	}
-	if _, known := p.counts[key]; known || len(p.counts) < popularCounted {
-		p.counts[key]++
-		return
-	}
-	for other := range p.counts {
-		if p.counts[other]--; p.counts[other] == 0 {
-			delete(p.counts, other)
-		}
-	}
-}
-
-// sendCounts adds the counts to the set. If Redis does not take them, they are lost.
-func (p *popularity) sendCounts(ctx context.Context) {
-	p.mu.Lock()
-	counts := p.counts
-	p.counts = nil
-	p.mu.Unlock()
-	if len(counts) == 0 || p.refusal.lasts() {
-		return
-	}
-	keys := slices.SortedFunc(maps.Keys(counts), func(a, b string) int { return cmp.Compare(counts[b], counts[a]) })
-	set, _, weight := protocol.PopularAt(p.prefix, p.redis.clock.now())
-	_, err := send(ctx, p.redis, "report", func(ctx context.Context) ([]redis.Cmder, error) {
-		return p.redis.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-			for _, key := range keys[:min(len(keys), popularReported)] {
-				pipe.ZIncrBy(ctx, set, weight*float64(counts[key]), key)
-			}
-			pipe.ZRemRangeByRank(ctx, set, 0, -protocol.MostPopular-1)
-			pipe.PExpire(ctx, set, protocol.PopularLife)
-			return nil
-		})
-	})
-	p.refusal.logOnce(err)
-}
-
-// Popular returns the keys that processes with Config.Popularity and the same Config.Prefix have
-// read most, at most n, the hottest first: input for Warm after a restart. A read counts half as
-// much after an hour. Redis keeps up to 5,000 keys. The account needs
-// +zrange %R~unstale:popular:*. Readers write the keys, so a loader must parse them as any other
-// input. The error comes from Redis or from the context, or is ErrClosed. With package cachetest it
-// returns none.
-func (c *Cache) Popular(ctx context.Context, n int) ([]string, error) {
-	switch {
-	case c.run.life.Err() != nil:
-		return nil, ErrClosed
-	case n <= 0 || c.redis.clock.keeper != nil:
-		return nil, nil
-	}
-	now, before, _ := protocol.PopularAt(c.config.Prefix, c.redis.clock.now())
-	scores, err := send(ctx, c.redis, "popular", func(ctx context.Context) (map[string]float64, error) {
-		cmds, err := c.redis.pipelined(ctx, askFirst, func(p redis.Pipeliner) error {
-			for _, set := range []string{before, now} {
-				p.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{Key: set, Start: 0, Stop: n - 1, Rev: true})
-			}
-			return nil
-		})
-		if err != nil {
-			return nil, err
-		}
-		scores := map[string]float64{}
-		for i, cmd := range cmds {
-			for _, z := range cmd.(*redis.ZSliceCmd).Val() {
-				scores[z.Member.(string)] += z.Score * [...]float64{protocol.PopularDecay, 1}[i]
-			}
-		}
-		return scores, nil
-	})
-	if redis.HasErrorPrefix(err, "NOPERM") {
-		err = fmt.Errorf("an account needs +zrange %%R~%s*: %w", protocol.PopularPrefix, err)
-	}
-	if err != nil {
-		return nil, wrapped("popular", err)
-	}
-	keys := slices.SortedFunc(maps.Keys(scores), func(a, b string) int {
-		return cmp.Or(cmp.Compare(scores[b], scores[a]), cmp.Compare(a, b))
-	})
-	return keys[:min(n, len(keys))], nil
 }

@@ -89,7 +89,7 @@ func TestWarmClientPanics(t *testing.T) {
 	}
 }
 
-// Keys whose loads cannot begin yet keep no other caller waiting for long, whatever came before.
+// Keys whose loads cannot begin yet keep no other caller waiting for long, even after fast loads.
 func TestWarmHoldsLeasesBriefly(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -141,6 +141,7 @@ func TestWarmKeysAreApart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWarmer(t, cache.Config{})
+		other := w.store.Cache(cache.Config{})
 		load := func(ctx context.Context, key string) (string, error) {
 			switch key {
 			case "k1":
@@ -152,16 +153,18 @@ func TestWarmKeysAreApart(t *testing.T) {
 			case "k4":
 				<-ctx.Done() // for too long
 				time.Sleep(time.Minute)
+			case "k5": // Redis then refuses the value, in a pipeline with others
+				testenv.Must(t, other.Delete(ctx, key))
 			}
 			return key, nil
 		}
-		err := w.warm(slices.Values(keysOf(10)), load, 8, cache.Warmed{Loaded: 7, Unstored: 1, Failed: 2})
+		err := w.warm(slices.Values(keysOf(10)), load, 8, cache.Warmed{Loaded: 6, Unstored: 2, Failed: 2})
 		var quit *cache.PanicError
 		if wantError(t, "k4", err, cache.ErrLoadTimeout); !errors.As(err, &quit) || !strings.Contains(string(quit.Stack), "warmbatch_test.go") {
 			t.Errorf("got %v", err)
 		}
 		time.Sleep(2 * time.Second)
-		for key, from := range map[string]cache.Source{"k0": cache.FromRedis, "k1": cache.FromLoader, "k2": cache.FromLoader, "k3": cache.FromLoader, "k9": cache.FromRedis} {
+		for key, from := range map[string]cache.Source{"k0": cache.FromRedis, "k1": cache.FromLoader, "k2": cache.FromLoader, "k3": cache.FromLoader, "k5": cache.FromLoader, "k9": cache.FromRedis} {
 			wantFetch(t, key, w.Cache, key, func(context.Context) (string, error) { return key, nil }, nil, key, from)
 		}
 		time.Sleep(time.Minute)
@@ -185,7 +188,7 @@ func TestWarmJoinsALoad(t *testing.T) {
 	})
 }
 
-// What stops it leaves no leases, and the loads that began are counted or ended.
+// A warm-up that is stopped leaves no leases, and the loads that began are counted or ended.
 func TestWarmLeavesNoLeases(t *testing.T) {
 	t.Parallel()
 	for name, stop := range map[string]func(*cache.Cache, context.CancelFunc) error{

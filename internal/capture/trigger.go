@@ -96,26 +96,22 @@ func newTrigger(table, timing, event string, statements []string) Trigger {
 // ofRows returns the triggers that the writers need on a table, one for each operation.
 func ofRows(table string, writers []*writer) (all []Trigger) {
 	for _, event := range []string{"INSERT", "UPDATE", "DELETE"} {
-		var body []string
-		quick := event == "UPDATE"
 		of := slices.DeleteFunc(slices.Clone(writers), func(w *writer) bool { return !w.on(event) })
-		for _, w := range of {
-			quick = quick && w.isQuick()
+		if len(of) == 0 {
+			continue
 		}
-		for _, w := range of {
-			if quick {
+		var body []string
+		if event == "UPDATE" && !slices.ContainsFunc(of, func(w *writer) bool { return !w.isQuick() }) {
+			for _, w := range of {
 				body = append(body, w.quickUpdate())
-			} else {
-				body = append(body, w.statements(event))
 			}
-		}
-		switch {
-		case len(body) == 0:
-		case quick:
 			all = append(all, Trigger{Table: table, Timing: "AFTER", Event: event, Body: "BEGIN\n" + strings.Join(body, "") + "END"})
-		default:
-			all = append(all, newTrigger(table, "AFTER", event, body))
+			continue
 		}
+		for _, w := range of {
+			body = append(body, w.statements(event))
+		}
+		all = append(all, newTrigger(table, "AFTER", event, body))
 	}
 	return all
 }
@@ -300,7 +296,7 @@ func (w *writer) ifChanged() string {
 	return "IF NOT (" + strings.Join(w.same, "\n      AND ") + ") THEN\n"
 }
 
-// insertBoth inserts the row of the new ID, and that of the old one if it differs.
+// insertBoth inserts a row of the new ID, and one of the old ID if it differs.
 func (w *writer) insertBoth() string {
 	return w.insert(newRow, "      ", oldRow, newRow) +
 		"      IF NOT (" + w.id.same + ") THEN\n" + w.insert(oldRow, "        ", oldRow, newRow) + "      END IF;\n"
@@ -316,30 +312,30 @@ func (w *writer) isQuick() bool {
 // Each IF that a server executes for a row costs a microsecond, and JSON_OBJECT takes longer than
 // CONCAT. So a row that does not count executes one IF, and one that keeps its ID two.
 func (w *writer) quickUpdate() string {
-	one := []string{w.id.same, newRow + "." + quote(w.id.column) + " IS NOT NULL"}
-	params := w.paramsText(&one)
+	params, conditions := w.paramsText()
+	conditions = append([]string{w.id.same, newRow + "." + quote(w.id.column) + " IS NOT NULL"}, conditions...)
 	return "  " + w.ifChanged() +
-		"    IF " + strings.Join(one, " AND ") + " AND " + enabled + " THEN\n" +
+		"    IF " + strings.Join(append(conditions, enabled), " AND ") + " THEN\n" +
 		"      INSERT INTO " + outboxRows.into() + " VALUES (" + outboxRows.values(w.Entity, w.id.of(newRow), params) + ");\n" +
 		"    ELSEIF " + enabled + " THEN\n" + w.insertBoth() + "    END IF;\n" +
 		"  END IF;\n"
 }
 
-// paramsText returns the column params of an UPDATE. Without texts it needs no escapes, but
-// conditions.
-func (w *writer) paramsText(conditions *[]string) string {
+// paramsText returns the column params of an UPDATE, and conditions that must hold for it. Values
+// that are not text need no escapes, so CONCAT makes their JSON, except of NULL.
+func (w *writer) paramsText() (params string, conditions []string) {
 	both := func(p param) []string { return []string{p.of(oldRow), p.of(newRow)} }
 	if len(w.params) == 0 || slices.ContainsFunc(w.params, func(p param) bool { return p.isText }) {
-		return w.paramsObject(both)
+		return w.paramsObject(both), nil
 	}
 	var pairs []string
 	for _, p := range w.params {
 		for _, row := range []string{oldRow, newRow} {
-			*conditions = append(*conditions, row+"."+quote(p.column)+" IS NOT NULL")
+			conditions = append(conditions, row+"."+quote(p.column)+" IS NOT NULL")
 		}
 		pairs = append(pairs, `"`+p.name+`": ["', `+strings.Join(both(p), `, '", "', `)+`, '"]`)
 	}
-	return "CONCAT('{" + strings.Join(pairs, ", ") + "}')"
+	return "CONCAT('{" + strings.Join(pairs, ", ") + "}')", conditions
 }
 
 // insert inserts the outbox row of an ID, with the params of rows. A row without an ID has no keys.

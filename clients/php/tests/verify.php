@@ -192,12 +192,9 @@ final class Driver
             }
             foreach (\array_keys($streams) as $from) {
                 $lines = ($from === 'judge' ? $this->judge : $this->callers[$from])->come();
-                if ($lines === null && $from !== 'judge') {
-                    \fwrite(\STDERR, "the process of a caller has ended\n");
-                    exit(1);
-                }
                 if ($lines === null) {
-                    exit(0);
+                    $from === 'judge' || \fwrite(\STDERR, "the process of a caller has ended\n");
+                    exit($from === 'judge' ? 0 : 1);
                 }
                 foreach ($lines as $line) {
                     $from === 'judge' ? $this->hear($line) : $this->answer($from, $line);
