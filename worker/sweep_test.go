@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/maintenance"
 	"github.com/unstale/unstale/internal/store"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/outbox"
@@ -274,6 +276,73 @@ func TestSetsComeInBatches(t *testing.T) {
 	}
 	if n := w.count("cache_outbox_sweeps WHERE swept_at IS NOT NULL"); n != 1200 {
 		t.Errorf("%d sets wait for their settling sweep", n)
+	}
+}
+
+// holdFirstSweep holds the oldest request, so that its batch cannot be recorded.
+func (w *world) holdFirstSweep() (release func()) {
+	w.t.Helper()
+	tx, err := w.db.BeginTx(w.t.Context(), &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = tx.Rollback() }) // it has ended before, unless the test fails
+	if _, err := tx.Exec("SELECT id FROM cache_outbox_sweeps ORDER BY id LIMIT 1 FOR UPDATE"); err != nil {
+		w.t.Fatal(err)
+	}
+	return func() { _ = tx.Rollback() }
+}
+
+// While MySQL records a batch of sets, the next ones are taken.
+func TestSetsDoNotWaitForMySQL(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, plainMap)
+	// none waits for its second sweep
+	w.writeMap(strings.Replace(plainMap, "version: 1", "version: 1\nlease: 1h", 1))
+	r := w.worker(worker.Config{})
+	w.requestSets(r.store, 1500)
+	release := w.holdFirstSweep()
+	r.start(t)
+	testenv.Eventually(t, "the other batches", func() bool { return w.count("cache_outbox_sweeps WHERE swept_at IS NOT NULL") == 1000 })
+	wantLeft(t, w)
+	release()
+	testenv.Eventually(t, "the first batch", func() bool { return w.count("cache_outbox_sweeps WHERE swept_at IS NOT NULL") == 1500 })
+	if n := w.count("cache_outbox_journal WHERE beat > 0"); n != 3 {
+		t.Errorf("%d rows in the journal", n)
+	}
+}
+
+// A lossyTaker's second batch of sets finds a Loss.
+type lossyTaker struct {
+	worker.Redis
+	batches *atomic.Int32
+}
+
+func (l lossyTaker) TakeSets(ctx context.Context, requests []keyspace.SetRequest, gone func([]string) error) (keyspace.TakenSets, error) {
+	if l.batches.Add(1) == 2 {
+		return keyspace.TakenSets{}, &keyspace.Loss{}
+	}
+	return l.Redis.TakeSets(ctx, requests, gone)
+}
+
+// A Loss ends the batch that MySQL records meanwhile, and is reported nevertheless.
+func TestALossDuringAnotherBatch(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, plainMap)
+	r := w.worker(worker.Config{}, func(real worker.Redis) worker.Redis { return lossyTaker{real, &atomic.Int32{}} })
+	w.requestSets(r.store, 600)
+	release := w.holdFirstSweep()
+	if _, err := r.Drain(t.Context()); !maintenance.IsLoss(err) {
+		t.Errorf("drain: %v", err)
+	}
+	if n := w.count("cache_outbox_sweeps WHERE swept_at IS NULL"); n != 600 {
+		t.Errorf("%d sweeps wait", n)
+	}
+	release()
+	r.drain(t)
+	wantLeft(t, w)
+	if n := w.count("cache_outbox_sweeps WHERE swept_at IS NOT NULL"); n != 600 {
+		t.Errorf("%d sets were swept", n)
 	}
 }
 

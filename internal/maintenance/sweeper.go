@@ -118,6 +118,7 @@ const (
 	patternsOfAScan = 10_000
 	bytesOfAScan    = 2 << 20 // of patterns
 	setsOfABatch    = 500     // as many as one row of the journal takes
+	batchesOfSets   = 2       // at a time: one uses Redis while the other one uses MySQL
 	bytesOfABatch   = 1 << 20 // of the names of sets
 )
 
@@ -143,9 +144,9 @@ type SweepMetrics interface {
 	SoFar(kind store.SweepKind, done, size int64)
 }
 
-// rounds runs the sweeps of the process that holds the sweep lock: batches of index sets in
-// sequence and, concurrently, scans for patterns. Neither waits for the other, but they share one
-// limit on Redis's time. The goroutine of sweepRequests owns the struct.
+// rounds runs the sweeps of the process that holds the sweep lock: batches of index sets and,
+// concurrently, scans for patterns. Neither waits for the other, but they share one limit on
+// Redis's time. The goroutine of sweepRequests owns the struct.
 type rounds struct {
 	*Sweeper
 	watch *sweepWatch
@@ -157,7 +158,8 @@ type rounds struct {
 type kind struct {
 	of      store.SweepKind
 	sweep   func(ctx context.Context, requests []store.Sweep) (done int, err error)
-	running bool
+	most    int // batches or scans at a time
+	running int
 	// the last request that was tried; the next round tries all that still wait
 	after uint64
 	err   error     // of this round
@@ -172,10 +174,10 @@ type outcome struct {
 }
 
 func newRounds(of *Sweeper, watch *sweepWatch) *rounds {
-	s := &rounds{Sweeper: of, watch: watch, ended: make(chan outcome, 2)}
-	do := &executor{of, watch}
-	s.kinds[0] = &kind{of: store.SweepPattern, sweep: do.patterns}
-	s.kinds[1] = &kind{of: store.SweepSet, sweep: do.sets}
+	s := &rounds{Sweeper: of, watch: watch, ended: make(chan outcome)}
+	do := &executor{Sweeper: of, watch: watch}
+	s.kinds[0] = &kind{of: store.SweepPattern, sweep: do.patterns, most: 1}
+	s.kinds[1] = &kind{of: store.SweepSet, sweep: do.sets, most: batchesOfSets}
 	return s
 }
 
@@ -190,8 +192,9 @@ func (s *rounds) sweepRequests() (done int, err error) {
 	for {
 		running := false
 		for _, k := range s.kinds {
-			s.startNext(ctx, k)
-			running = running || k.running
+			for s.startNext(ctx, k) {
+			}
+			running = running || k.running > 0
 		}
 		if !running {
 			return done, errors.Join(s.kinds[0].err, s.kinds[1].err)
@@ -199,7 +202,8 @@ func (s *rounds) sweepRequests() (done int, err error) {
 		select {
 		case o := <-s.ended:
 			done += o.done
-			s.finishKind(o)
+			o.of.running--
+			s.endSweep(o.of, o.err)
 			if IsLoss(o.err) {
 				cancel() // all sweeps begin again
 			}
@@ -209,37 +213,40 @@ func (s *rounds) sweepRequests() (done int, err error) {
 	}
 }
 
-// startNext starts the next requests of a kind, if there are any and none of the kind are running.
-func (s *rounds) startNext(ctx context.Context, k *kind) {
-	if k.running || ctx.Err() != nil || time.Now().Before(k.retry) {
-		return
+// startNext starts the next requests of a kind, if there are any and they need not wait for those
+// of the kind that are running. A round begins after all of the last one have ended.
+func (s *rounds) startNext(ctx context.Context, k *kind) (started bool) {
+	if k.running == k.most || k.running > 0 && k.after == 0 || ctx.Err() != nil || time.Now().Before(k.retry) {
+		return false
 	}
 	requests, err := s.next(ctx, k)
 	if err != nil {
-		s.finishKind(outcome{of: k, err: err})
-		return
+		s.endSweep(k, err)
+		return false
 	}
-	if len(requests) == 0 && k.after > 0 { // the round has ended
-		if k.after = 0; k.err != nil {
+	if len(requests) == 0 && k.after > 0 {
+		if k.running > 0 {
+			return false
+		}
+		if k.after = 0; k.err != nil { // the round has ended
 			k.retry = time.Now().Add(sweepPeriod)
 		}
 		s.watch.over(k.of)
-		return
+		return false
 	}
 	if k.after == 0 {
 		k.err = nil
 	}
 	if len(requests) == 0 {
-		return
+		return false
 	}
-	k.running = true
+	k.running++
 	k.after = requests[len(requests)-1].ID
 	go func() {
-		began := time.Now()
 		done, err := k.sweep(ctx, requests)
-		s.metrics.Took(time.Since(began))
 		s.ended <- outcome{k, done, err}
 	}()
+	return true
 }
 
 // next returns the requests of the next batch or scan. It reads the lease after their ages and
@@ -262,17 +269,13 @@ func (s *rounds) next(ctx context.Context, k *kind) ([]store.Sweep, error) {
 	return requests, err
 }
 
-// finishKind records the outcome of a batch or a scan. Unless an error concerns single requests, it
-// ends the round.
-func (s *rounds) finishKind(o outcome) {
-	k := o.of
-	k.running = false
-	var some *someAway
-	switch {
-	case errors.As(o.err, &some): // the others continue
-		k.err = o.err
-	case o.err != nil:
-		k.err = o.err
+// endSweep records the error of a batch or a scan, if it had any. Unless it concerns single
+// requests, it ends the round.
+func (s *rounds) endSweep(k *kind, err error) {
+	if err != nil && !IsLoss(k.err) { // which ends the others with an error
+		k.err = err
+	}
+	if some := (*someAway)(nil); err != nil && !errors.As(err, &some) { // else the others continue
 		k.after, k.retry = 0, time.Now().Add(sweepPeriod)
 		s.watch.over(k.of)
 	}
@@ -460,7 +463,7 @@ const (
 	// countShare: after a count of the waiting sets, the next count waits this many times as long
 	// as the count took.
 	countShare = 20
-	// steadyTime is how long the total must have grown by at most one batch before an estimate of
+	// steadyTime is how long the total must have grown by at most two batches before an estimate of
 	// the remaining time is meaningful.
 	steadyTime = 5 * time.Second
 )
@@ -473,11 +476,11 @@ type setCounts struct {
 }
 
 // recordTotal records a total and reports whether requests keep arriving. A set that is finished
-// during the count may be counted twice or not at all, so a difference of up to one batch does not
-// count as growth.
+// during the count may be counted twice or not at all, so a difference of up to two batches does
+// not count as growth.
 func (c *setCounts) recordTotal(total int64, took time.Duration) (arriving bool) {
 	now := time.Now()
-	if total > c.base+setsOfABatch || c.grown.IsZero() {
+	if total > c.base+batchesOfSets*setsOfABatch || c.grown.IsZero() {
 		c.base, c.grown = total, now
 	}
 	c.next = now.Add(countShare * took)

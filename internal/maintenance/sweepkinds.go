@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/unstale/unstale/internal/keyspace"
@@ -23,6 +24,7 @@ func (x *executor) patterns(ctx context.Context, requests []store.Sweep) (done i
 		}
 		asked[r.Name] = append(asked[r.Name], r)
 	}
+	defer x.time()()
 	x.watch.markRunning(store.SweepProgress{Kind: store.SweepPattern, Patterns: len(patterns)})
 	defer x.watch.over(store.SweepPattern)
 	show := func(p keyspace.Progress) {
@@ -81,8 +83,11 @@ func (e *someAway) withSet(r store.Sweep, err error) *someAway {
 }
 
 // sets clears a batch of sets: the small ones together, as one batch of the journal, then the large
-// ones in sequence. Unless the error ends the sweep, it is a *someAway.
+// ones in sequence. Of two calls under way, one uses Redis at a time. Unless the error ends the
+// sweep, it is a *someAway.
 func (x *executor) sets(ctx context.Context, requests []store.Sweep) (done int, err error) {
+	x.turn.Lock()
+	defer x.time()()
 	x.watch.beginSets()
 	version := x.Map.Map().Version()
 	asked := make([]keyspace.SetRequest, len(requests))
@@ -90,6 +95,7 @@ func (x *executor) sets(ctx context.Context, requests []store.Sweep) (done int, 
 		asked[i] = keyspace.SetRequest{Set: r.Name, ID: r.ID}
 	}
 	taken, err := x.Redis.TakeSets(ctx, asked, x.publishMembers(ctx))
+	x.turn.Unlock()
 	if err != nil {
 		return 0, fmt.Errorf("take index sets (%d): %w", len(requests), err)
 	}
@@ -117,7 +123,11 @@ func (x *executor) sets(ctx context.Context, requests []store.Sweep) (done int, 
 	}
 	x.tookSets(len(small))
 	done = len(small) + len(refused)
-	defer x.watch.setsInHand(0)
+	if len(large) > 0 {
+		x.turn.Lock()
+		defer x.turn.Unlock()
+		defer x.watch.setsInHand(0)
+	}
 	for i, r := range large {
 		x.watch.setsInHand(len(large) - i)
 		err := x.clearSet(ctx, version, r)
@@ -182,6 +192,13 @@ func isRefusal(err error) bool {
 type executor struct {
 	*Sweeper
 	watch *sweepWatch
+	turn  sync.Mutex // held by the batch of sets that uses Redis
+}
+
+// time measures a scan or a batch, until the caller calls over.
+func (x *executor) time() (over func()) {
+	began := time.Now()
+	return func() { x.metrics.Took(time.Since(began)) }
 }
 
 // finish records the result of requests that were carried out. A reader that had a lease and an old
