@@ -225,7 +225,7 @@ func TestNodeReader(t *testing.T) {
 	n.want(line, load)
 	second, other := fetch("7")
 	scripts := func() (n int) {
-		_, after, _ := strings.Cut(admin.Info(ctx, "commandstats").Val(), "cmdstat_evalsha:calls=")
+		_, after, _ := strings.Cut(admin.Info(ctx, "commandstats").Val(), "cmdstat_eval:calls=")
 		_, _ = fmt.Sscan(strings.ReplaceAll(after, ",", " "), &n)
 		return n
 	}

@@ -16,8 +16,8 @@ func caseSchedules() []schedule {
 	many := func(ready Line) bool { return ready.Many }
 	memory := func(ready Line) bool { return ready.L1 }
 	cases := []schedule{
-		{name: "case/stores", play: func(p *player) error { return findsStored(p, false) }},
-		{name: "case/stores-tagged", play: func(p *player) error { return findsStored(p, true) }},
+		{name: "case/stores", play: func(p *player) { findsStored(p, false) }},
+		{name: "case/stores-tagged", play: func(p *player) { findsStored(p, true) }},
 		{name: "case/not-found", play: findsNothing},
 		{name: "case/failed-load", play: failsToLoad},
 		{name: "case/many", play: loadsMany, needs: many},
@@ -28,9 +28,8 @@ func caseSchedules() []schedule {
 		cases = append(cases, schedule{name: "case/" + e.name, play: e.meets})
 	}
 	for i, g := range globs {
-		name := fmt.Sprint("case/glob-", i)
-		cases = append(cases, schedule{name, forgets("glob", g.key, func(s *scene, _ []*client) error {
-			return s.deliver(nil, []string{protocol.Escape(strings.TrimSuffix(s.key, g.key)) + g.pattern})
+		cases = append(cases, schedule{fmt.Sprint("case/glob-", i), forgets("glob", g.key, func(s *scene, _ []*client) {
+			s.deliver(nil, []string{protocol.Escape(strings.TrimSuffix(s.key, g.key)) + g.pattern})
 		}), memory})
 	}
 	return append(cases,
@@ -45,136 +44,92 @@ func caseSchedules() []schedule {
 const tries = 3
 
 // findsStored reads twice in one process, and once in another one: only the first read loads.
-func findsStored(p *player, tagged bool) error {
-	s, found := p.open(tagged), ""
+func findsStored(p *player, tagged bool) {
+	s, fault := p.open(tagged), ""
 	for range tries {
 		s.rename(":stored")
-		found = ""
+		fault = ""
 		for i, c := range []*client{p.clients[0], p.clients[0], p.clients[len(p.clients)-1]} {
-			r, err := s.fetch(c)
-			if err != nil {
-				return err
-			}
-			if loaded := r.did.loads > 0; loaded != (i == 0) {
-				found = fmt.Sprintf("read %d of %q has loaded: %v", i+1, s.key, loaded)
+			if loaded := s.fetch(c).did.loads > 0; loaded != (i == 0) {
+				fault = fmt.Sprintf("read %d of %q has loaded: %v", i+1, s.key, loaded)
 			}
 		}
-		if err := s.leases(); err != nil || found == "" {
-			return err
+		if s.leases(); fault == "" {
+			return
 		}
 	}
-	p.ledger.breach("stores", "%s", found)
-	return nil
+	p.ledger.breach("stores", "%s", fault)
 }
 
 // findsNothing reads a key without a row, and then with one.
-func findsNothing(p *player) error {
+func findsNothing(p *player) {
 	s := p.open(false)
 	delete(p.world.rows, s.key)
 	for range 2 {
-		r, err := p.read(p.clients[0], s)
-		if err != nil {
-			return err
-		}
+		r := s.read(p.clients[0])
 		if value, ok := r.result.Values[s.key]; ok || r.result.Error != "" {
 			p.ledger.breach("value", "a read of %q, which has no row, got %q and the error %q", s.key, value, r.result.Error)
 		}
-		if err := s.leases(); err != nil {
-			return err
-		}
+		s.leases()
 	}
-	if err := s.write(stepCommit, stepUnlink, stepMessage); err != nil {
-		return err
-	}
-	return s.end()
+	s.write(stepCommit, stepUnlink, stepMessage)
+	s.end()
 }
 
 // failsToLoad answers a load with an error.
-func failsToLoad(p *player) error {
+func failsToLoad(p *player) {
 	s := p.open(true)
-	r, err := p.ask(p.clients[0], s)
-	if err == nil {
-		err = p.until(func() bool { return len(p.loads) > 0 }, all)
-	}
-	if err == nil {
-		err = p.answer(p.loads[0], "the database is away")
-	}
-	if err == nil {
-		err = p.complete(r)
-	}
-	if err != nil {
-		return err
-	}
+	r := s.ask(p.clients[0])
+	p.until(func() bool { return len(p.loads) > 0 }, all)
+	p.answer(p.loads[0], "the database is away")
+	p.complete(r)
 	if r.result.Error == "" {
 		p.ledger.breach("value", "a read of %q whose load failed got %q", s.key, r.result.Values)
 	}
-	return s.leases()
+	s.leases()
 }
 
-// loadsMany invalidates one of two keys while both are loaded.
-func loadsMany(p *player) error {
+// loadsMany invalidates one of two keys after both were loaded.
+func loadsMany(p *player) {
 	s := p.open(false)
 	other := s.key + ":2"
 	p.world.rows[other] = oldMark + other
-	r, err := p.ask(p.clients[0], s, other)
-	if err != nil {
-		return err
-	}
-	// the value of the first load is from before the commit
-	if err := p.until(func() bool { return len(p.loads) > 0 }, all); err != nil {
-		return err
-	}
+	r := s.ask(p.clients[0], other)
+	p.until(func() bool { return len(p.loads) > 0 }, all)
 	for len(p.loads) > 0 {
-		if err := p.answer(p.loads[0], ""); err != nil {
-			return err
-		}
+		p.answer(p.loads[0], "") // from before the commit
 	}
-	if err := s.write(stepCommit, stepUnlink, stepMessage); err != nil {
-		return err
-	}
-	return s.end(r)
+	s.write(stepCommit, stepUnlink, stepMessage)
+	s.end(r)
 }
 
 // takesShortLease makes the lease of the map shorter than that of the client.
-func takesShortLease(p *player) error {
-	limit := func(lease time.Duration) error {
+func takesShortLease(p *player) {
+	limit := func(lease time.Duration) {
 		for _, c := range p.clients {
 			c.observer.longest = lease
 		}
-		return p.world.limit(p.ctx, lease)
+		p.world.limit(lease)
 	}
-	if err := limit(mapLease / 2); err != nil {
-		return err
-	}
+	limit(mapLease / 2)
 	s := p.open(false)
-	if _, err := s.fetch(p.clients[0]); err != nil {
-		return err
-	}
-	if err := limit(mapLease); err != nil {
-		return err
-	}
+	s.fetch(p.clients[0])
+	limit(mapLease)
 	for _, c := range p.clients { // so that it knows
 		s.rename(":again")
-		if _, err := s.fetch(c); err != nil {
-			return err
-		}
+		s.fetch(c)
 	}
-	return nil
 }
 
 // leavesList reads a key that holds a list.
-func leavesList(p *player) error {
+func leavesList(p *player) {
 	s := p.open(false)
-	if err := p.world.admin.RPush(p.ctx, s.key, "x").Err(); err != nil {
-		return err
-	}
-	if _, err := s.fetch(p.clients[0]); err != nil {
-		return err
-	}
-	if kind := p.world.admin.Type(p.ctx, s.key).Val(); kind != "list" {
+	must(p.world.admin.RPush(p.world.ctx, s.key, "x").Err())
+	s.fetch(p.clients[0])
+	if kind := found(p.world.admin.Type(p.world.ctx, s.key).Result()); kind != "list" {
 		p.ledger.breach("foreign", "a list is now a %s", kind)
 	}
-	return s.leases()
+	s.leases()
 }
 
 // A storedEntry is an entry that Redis holds when a reader comes. The rule decides about it: by
@@ -199,12 +154,8 @@ var storedEntries = []storedEntry{
 }
 
 // meets reads a key that has an entry.
-func (e storedEntry) meets(p *player) error {
-	s := p.open(e.rule == "tags")
-	now, err := p.world.admin.Time(p.ctx).Result()
-	if err != nil {
-		return err
-	}
+func (e storedEntry) meets(p *player) {
+	s, now := p.open(e.rule == "tags"), p.world.now()
 	var zipped bytes.Buffer
 	w := gzip.NewWriter(&zipped)
 	fmt.Fprintf(w, `"%s%s"`, oldMark, s.key) // into memory
@@ -213,14 +164,9 @@ func (e storedEntry) meets(p *player) error {
 		"KEY", s.key, "TAG", s.tag, "ZIPPED", base64.StdEncoding.EncodeToString(zipped.Bytes()),
 		"LATER", fmt.Sprint(now.Add(time.Hour).UnixMilli()), "BEFORE", fmt.Sprint(now.Add(-time.Hour).UnixMilli()),
 	).Replace(e.text)
-	if err := p.world.admin.Set(p.ctx, s.key, text, 2*time.Hour).Err(); err != nil {
-		return err
-	}
-	r, err := s.fetch(p.clients[0])
-	if err != nil {
-		return err
-	}
-	after, _ := p.world.admin.Get(p.ctx, s.key).Result()
+	must(p.world.admin.Set(p.world.ctx, s.key, text, 2*time.Hour).Err())
+	r := s.fetch(p.clients[0])
+	after := found(p.world.admin.Get(p.world.ctx, s.key).Result())
 	loaded, used, stays := r.did.loads > 0, e.rule == "any-order", e.rule == "foreign"
 	switch {
 	case loaded == used:
@@ -228,7 +174,7 @@ func (e storedEntry) meets(p *player) error {
 	case !used && (after == text) != stays:
 		p.ledger.breach(e.rule, "after a read that found %q, the key has %q", text, after)
 	}
-	return s.leases()
+	s.leases()
 }
 
 // globs are patterns that match keys. Both are appended to the key of the scene.
@@ -239,133 +185,74 @@ var globs = []struct{ pattern, key string }{
 	{strings.Repeat("*a", 8), strings.Repeat("a", 40)},
 }
 
-// memories are the clients with an in-process cache, once it is open.
-func (p *player) memories() (open []*client, err error) {
-	for _, c := range p.clients {
-		if !c.ready.L1 {
-			continue
-		}
-		ok, err := p.opened(c, true)
-		if err != nil {
-			return nil, err
-		}
-		if !ok {
-			p.ledger.breach("opens", "the cache is not open, although heartbeats arrive")
-			continue
-		}
-		open = append(open, c)
-	}
-	return open, nil
-}
-
 // remembered opens a scene whose old value is in the memory of clients. The suffix ends the key.
-func remembered(p *player, suffix string) (s *scene, open []*client, err error) {
+func remembered(p *player, suffix string) (s *scene, open []*client) {
 	s = p.open(false)
 	s.rename(suffix)
-	if open, err = p.memories(); err != nil {
-		return s, nil, err
-	}
+	open = p.memories()
 	for _, c := range open {
-		for range 2 {
-			if _, err := s.fetch(c); err != nil {
-				return s, nil, err
-			}
-			c.hasOld = true
-		}
+		s.fetch(c)
+		s.fetch(c)
+		c.hasOld = true
 	}
-	return s, open, nil
+	return s, open
 }
 
 // findsInMemory checks that the next read of a client needs no round trip.
-func findsInMemory(p *player) error {
+func findsInMemory(p *player) {
 	for i := range tries {
-		s, open, err := remembered(p, fmt.Sprint(":", i))
-		if err != nil {
-			return err
-		}
+		s, open := remembered(p, fmt.Sprint(":", i))
 		trips := 0
 		for _, c := range open {
-			r, err := s.fetch(c)
-			if err != nil {
-				return err
-			}
-			trips += r.did.trips
+			trips += s.fetch(c).did.trips
 		}
 		if trips == 0 {
-			return nil
+			return
 		}
 	}
 	p.ledger.breach("opens", "a key that was read twice before made a round trip")
-	return nil
 }
 
 // forgets returns a schedule: what is in memory becomes old, something happens from which clients
 // know that by a rule, and then their memory must not have it.
-func forgets(rule, suffix string, happens func(*scene, []*client) error) func(*player) error {
-	return func(p *player) error {
-		s, open, err := remembered(p, suffix)
-		if err != nil || len(open) == 0 {
-			return err
-		}
-		if err := s.write(stepCommit, stepUnlink); err != nil {
-			return err
-		}
+func forgets(rule, suffix string, happens func(*scene, []*client)) func(*player) {
+	return func(p *player) {
+		s, open := remembered(p, suffix)
+		s.write(stepCommit, stepUnlink)
 		defer p.world.silence(false)
-		if err := happens(s, open); err != nil {
-			return err
-		}
+		happens(s, open)
 		for _, c := range open {
-			r, err := p.read(c, s)
-			if err != nil {
-				return err
-			}
-			if r.result.Values[s.key] == oldMark+s.key {
+			if s.read(c).result.Values[s.key] == oldMark+s.key {
 				p.ledger.breach(rule, "a read of %q got the old value from memory", s.key)
 			}
 		}
-		return nil
 	}
 }
 
 // missesMessage loses the message about the key. Others follow it.
-func missesMessage(s *scene, _ []*client) error {
-	if err := s.p.world.message(s.p.ctx, []string{s.key}, nil, true); err != nil {
-		return err
-	}
+func missesMessage(s *scene, _ []*client) {
+	s.p.world.message([]string{s.key}, nil, true)
 	for range 2 { // when the second one is applied, the number of the first one has been seen
-		if err := s.deliver([]string{s.key + ":other"}, nil); err != nil {
-			return err
-		}
+		s.deliver([]string{s.key + ":other"}, nil)
 	}
-	return nil
 }
 
 // losesSubscription cuts the subscriptions. No message about the key comes.
-func losesSubscription(s *scene, open []*client) error {
+func losesSubscription(s *scene, open []*client) {
 	for _, c := range open {
 		before := c.proxy.begun.Load()
 		c.proxy.cut(subscribed)
-		for end := time.Now().Add(patience); c.proxy.begun.Load() == before && time.Now().Before(end); {
-			if _, err := s.p.absorb(period / 20); err != nil {
-				return err
-			}
-		}
+		s.p.within(patience, func() bool { return c.proxy.begun.Load() != before }, none)
 	}
-	_, err := s.p.memories()
-	return err
+	s.p.memories()
 }
 
 // hearsNothing stops the heartbeats.
-func hearsNothing(s *scene, open []*client) error {
+func hearsNothing(s *scene, open []*client) {
 	s.p.world.silence(true)
 	for _, c := range open {
-		ok, err := s.p.opened(c, false)
-		if err != nil {
-			return err
-		}
-		if !ok {
+		if !s.p.opened(c, false) {
 			s.p.ledger.breach("silence", "the cache is open %v after the last heartbeat", patience)
 		}
 	}
-	return nil
 }

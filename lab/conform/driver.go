@@ -1,39 +1,29 @@
 package conform
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/unstale/unstale/cache"
+	"github.com/unstale/unstale/internal/sleep"
+	"github.com/unstale/unstale/lab/rig"
 )
 
-// A reader is a client that a driver makes obey lines.
-type reader interface {
-	// get does a fetch, and calls load for keys that have to be loaded. from is the source of a
-	// single value.
-	get(ctx context.Context, l Line, load loader) (values map[string]string, from string, err error)
-	// applied returns how many keys and patterns of messages were applied, and whether the
-	// in-process cache is open.
-	applied() (evicted int64, open bool)
-	// refused returns how many fills Redis did not accept.
-	refused() uint64
-	Close() error
-}
-
-// A loader gets the values of keys from the judge.
-type loader func(ctx context.Context, keys []string) (map[string]string, error)
-
-// ClientOptions choose a client in Go.
+// ClientOptions configure the client in Go, which is package cache.
 type ClientOptions struct {
 	L1    bool   // it has an in-process cache
-	Plain bool   // the reader from the pages of the protocol instead of package cache
-	Plant string // a bug of that reader: see Plants
+	Plant string // a bug: see Plants
 }
 
 // Validate returns an error that names the invalid field.
@@ -50,50 +40,42 @@ func (o ClientOptions) Validate() error {
 	return nil
 }
 
-// open starts the client, and returns what it is called.
-func (o ClientOptions) open(ctx context.Context, hello Line) (client reader, name string, err error) {
-	if o.Plain || o.Plant != "" {
-		client, err = newPlainReader(ctx, hello, o)
-		return client, "reader of docs/protocol.md", err
-	}
-	client, err = newGoReader(hello, o.L1)
-	return client, "driver of package cache", err
+// A driver makes package cache obey lines.
+type driver struct {
+	hello   Line
+	cache   *cache.Cache
+	evicted atomic.Int64 // keys and patterns of messages
+	calls   sync.WaitGroup
+
+	mu      sync.Mutex
+	out     *json.Encoder
+	number  int               // of the latest load
+	waiting map[int]chan Line // loads, by their number
 }
 
-// connect returns a client of the server, or of its Cluster.
-func (l Line) connect(o *redis.Options) redis.UniversalClient {
-	if !l.Cluster {
-		return redis.NewClient(o)
-	}
-	return redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{o.Addr}, ContextTimeoutEnabled: o.ContextTimeoutEnabled, ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout})
-}
-
-// ServeClient is the driver of a client in Go: it obeys lines of in and writes lines to out, until
-// in ends or a line asks it to close.
+// ServeClient is the driver of package cache: it obeys lines of in and writes lines to out, until in
+// ends or a line asks it to close.
 func ServeClient(ctx context.Context, in io.Reader, out io.Writer, o ClientOptions) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	lines := json.NewDecoder(in)
 	d := &driver{out: json.NewEncoder(out), waiting: map[int]chan Line{}}
 	defer d.calls.Wait()
 	defer cancel()
-	var l Line
-	if err := lines.Decode(&l); err != nil {
+	if err := lines.Decode(&d.hello); err != nil {
 		return orderly(err)
 	}
-	if l.Type != LineHello {
-		return fmt.Errorf("the first line has the type %q, wanted %q", l.Type, LineHello)
+	if d.hello.Type != LineHello {
+		return fmt.Errorf("the first line has the type %q, wanted %q", d.hello.Type, LineHello)
 	}
-	client, name, err := o.open(ctx, l)
+	end, err := d.open(o)
 	if err != nil {
 		return err
 	}
-	defer func() { cancel(); err = errors.Join(err, client.Close()) }()
-	if o.L1 {
-		if err := wait(ctx, client, func(_ int64, open bool) bool { return open }); err != nil {
-			return err
-		}
+	defer func() { cancel(); err = errors.Join(err, end()) }()
+	if o.L1 && !wait(ctx, func() bool { return d.cache.Healthy() == nil }) {
+		return context.Cause(ctx)
 	}
-	d.tell(Line{Type: LineReady, Version: DriverVersion, Name: name, L1: o.L1, Many: true, Cluster: true})
+	d.tell(Line{Type: LineReady, Version: DriverVersion, Name: "driver of package cache", L1: o.L1, Many: true, Cluster: true})
 	for {
 		var l Line
 		if err := lines.Decode(&l); err != nil {
@@ -101,11 +83,11 @@ func ServeClient(ctx context.Context, in io.Reader, out io.Writer, o ClientOptio
 		}
 		switch l.Type {
 		case LineFetch, LineMany:
-			d.calls.Go(func() { d.fetch(ctx, client, l) })
+			d.calls.Go(func() { d.fetch(ctx, l) })
 		case LineLoaded:
 			d.loaded(l)
 		case LineStats:
-			d.calls.Go(func() { d.stats(ctx, client, l) })
+			d.calls.Go(func() { d.stats(ctx, l) })
 		case LineClose:
 			return nil
 		default:
@@ -122,14 +104,45 @@ func orderly(err error) error {
 	return fmt.Errorf("read a line: %w", err)
 }
 
-// A driver sends lines and waits for the values of loads.
-type driver struct {
-	calls sync.WaitGroup
+func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 
-	mu      sync.Mutex
-	out     *json.Encoder
-	number  int               // of the latest load
-	waiting map[int]chan Line // loads, by their number
+// open opens the cache. end closes it and its clients.
+func (d *driver) open(o ClientOptions) (end func() error, err error) {
+	redis.SetLogger(rig.Silence{})
+	client, err := d.connect(o.Plant)
+	if err != nil {
+		return nil, err
+	}
+	bare, _ := d.connect("")
+	if o.Plant != "" {
+		Spoil(o.Plant, client, bare)
+	}
+	config := cache.Config{
+		Redis: client, Lease: ms(d.hello.Lease), Timeout: ms(d.hello.Timeout), Logger: slog.New(slog.DiscardHandler), LoadPause: -1,
+		Hooks: cache.Hooks{Evict: func(keys, patterns []string) { d.evicted.Add(int64(len(keys) + len(patterns))) }},
+	}
+	if o.L1 {
+		config.Memory = cache.Memory{Size: 100_000, Channel: d.hello.Channel, Sources: []string{d.hello.Source}, Period: ms(d.hello.Period)}
+	}
+	if d.cache, err = cache.New(config); err != nil {
+		return nil, errors.Join(err, client.Close(), bare.Close())
+	}
+	return func() error { return errors.Join(d.cache.Close(), client.Close(), bare.Close()) }, nil
+}
+
+// connect returns a client of the server, or of its Cluster, whose messages have the bug of a plant.
+func (d *driver) connect(plant string) (redis.UniversalClient, error) {
+	options, err := redis.ParseURL(d.hello.Redis)
+	if err != nil {
+		return nil, err
+	}
+	all := &redis.UniversalOptions{
+		Addrs: []string{options.Addr}, DB: options.DB, IsClusterMode: d.hello.Cluster, ContextTimeoutEnabled: true, ReadTimeout: ms(d.hello.Timeout), WriteTimeout: ms(d.hello.Timeout),
+	}
+	if plant == ignoredGap || plant == characterGlobs {
+		all.Protocol, all.Dialer = 2, dialSpoiled(plant)
+	}
+	return redis.NewUniversalClient(all), nil
 }
 
 // tell writes a line. If the judge has gone, the input ends.
@@ -139,20 +152,54 @@ func (d *driver) tell(l Line) {
 	_ = d.out.Encode(l)
 }
 
-func (d *driver) fetch(ctx context.Context, client reader, l Line) {
-	answer := Line{Type: LineResult, ID: l.ID}
-	var err error
-	if answer.Values, answer.From, err = client.get(ctx, l, d.load); err != nil {
-		answer.Error = err.Error()
+// sources are the names of sources in lines.
+var sources = map[cache.Source]string{cache.FromMemory: "memory", cache.FromRedis: "redis", cache.FromLoader: "load"}
+
+func (d *driver) fetch(ctx context.Context, l Line) {
+	out := Line{Type: LineResult, ID: l.ID}
+	p, err := cache.NewPolicy(cache.Options{TTL: ms(cmp.Or(l.TTL, d.hello.TTL)), Stale: cmp.Or(ms(l.Stale), -1), Tags: l.Tags})
+	switch {
+	case err != nil:
+	case l.Type == LineMany:
+		out.Values, err = cache.FetchMany(ctx, d.cache, l.Keys, d.load, p)
+	default:
+		key := l.Keys[0]
+		var got cache.Result[string]
+		got, err = cache.FetchResult(ctx, d.cache, key, func(ctx context.Context) (string, error) {
+			values, err := d.load(ctx, l.Keys)
+			value, ok := values[key]
+			if err == nil && !ok {
+				err = cache.ErrNotFound
+			}
+			return value, err
+		}, p)
+		if out.From = sources[got.Source]; got.Stale {
+			out.From = "stale"
+		}
+		if out.Values = map[string]string{key: got.Value}; errors.Is(err, cache.ErrNotFound) {
+			out.Values, err = nil, nil
+		}
 	}
-	d.tell(answer)
+	if err != nil {
+		out.Values, out.Error = nil, err.Error()
+	}
+	d.tell(out)
 }
 
-func (d *driver) stats(ctx context.Context, client reader, l Line) {
-	if wait(ctx, client, func(evicted int64, _ bool) bool { return evicted >= l.Evicted }) == nil {
-		evicted, open := client.applied()
-		d.tell(Line{Type: LineStats, ID: l.ID, Evicted: evicted, Open: open, Refused: client.refused()})
+func (d *driver) stats(ctx context.Context, l Line) {
+	if wait(ctx, func() bool { return d.evicted.Load() >= l.Evicted }) {
+		d.tell(Line{Type: LineStats, ID: l.ID, Evicted: d.evicted.Load(), Open: d.cache.Healthy() == nil, Refused: d.cache.Statistics().Refused})
 	}
+}
+
+// wait waits until a condition holds. It reports false if the context ends first.
+func wait(ctx context.Context, holds func() bool) bool {
+	for !holds() {
+		if sleep.For(ctx, time.Millisecond) != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // load asks the judge for values.
@@ -182,18 +229,4 @@ func (d *driver) loaded(l Line) {
 		delete(d.waiting, l.ID)
 		came <- l
 	}
-}
-
-// wait looks at a client until done.
-func wait(ctx context.Context, client reader, done func(evicted int64, open bool) bool) error {
-	ticker := time.NewTicker(time.Millisecond)
-	defer ticker.Stop()
-	for !done(client.applied()) {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-ticker.C:
-		}
-	}
-	return nil
 }

@@ -13,9 +13,6 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// keyPrefix begins all keys of a run.
-const keyPrefix = "conform:"
-
 // scripts are those of the protocol.
 var scripts = []struct{ name, text string }{
 	{"lease", protocol.LeaseScript}, {"stamp", protocol.StampScript}, {"fill", protocol.FillScript},
@@ -74,20 +71,6 @@ func (c command) changes() bool {
 	return c.concerns() && !probe && !slices.Contains(readers, c.name)
 }
 
-// sort finds the kind of a trip. It reports false if the trip need not be held.
-func (t *trip) sort() (held bool) {
-	for _, c := range t.commands {
-		held = held || c.concerns()
-		switch {
-		case c.script == "fill", c.script == "" && c.changes():
-			t.kind = fills
-		case c.script == "lease":
-			t.kind = max(t.kind, leases)
-		}
-	}
-	return held
-}
-
 // A granted is a lease that a client got.
 type granted struct {
 	key  string
@@ -104,15 +87,11 @@ type observer struct {
 	loads  map[string]int      // by key: when its latest load began
 	tags   map[string][]string // by key: what was asked for
 	leases map[string]granted  // by their text
-	stamps map[string]int      // by tag and version: when they were first seen
-	values map[string]bool     // by key and SHA-1: those that were read
+	texts  map[string]int      // by key and SHA-1, of values and tag versions: when they were first read
 }
 
-func newObserver(l *ledger, longest time.Duration) *observer {
-	return &observer{
-		ledger: l, longest: longest, loads: map[string]int{}, tags: map[string][]string{}, leases: map[string]granted{},
-		stamps: map[string]int{}, values: map[string]bool{},
-	}
+func newObserver(l *ledger) *observer {
+	return &observer{ledger: l, longest: mapLease, loads: map[string]int{}, tags: map[string][]string{}, leases: map[string]granted{}, texts: map[string]int{}}
 }
 
 // loadBegan records a load.
@@ -184,7 +163,7 @@ func (o *observer) checkArguments(c command) {
 	case c.script == "fill":
 		o.checkFill(c.keys[2], c.argv[0], c.argv[1])
 	default:
-		if hash := c.argv[2]; hash != "" && hash != "*" && !o.values[c.keys[2]+" "+hash] {
+		if hash := c.argv[2]; hash != "" && hash != "*" && o.texts[c.keys[2]+" "+hash] == 0 {
 			o.ledger.breach("hash", "lease.lua got %q, which is the SHA-1 of no value of %q that the client has read", hash, c.keys[2])
 		}
 	}
@@ -223,7 +202,7 @@ func (o *observer) checkFill(key, lease, text string) {
 			o.ledger.breach("entry", "the entry of %q lacks the tag %q", key, tag)
 			continue
 		}
-		if at := o.stamps[tag+" "+version]; at == 0 || at > o.loads[key] {
+		if at := o.texts[protocol.StampKey(tag)+" "+digestOf(version)]; at == 0 || at > o.loads[key] {
 			o.ledger.breach("stamps", "the version %q of tag %q, in the entry of %q, was not read before its load", version, tag, key)
 		}
 	}
@@ -231,47 +210,34 @@ func (o *observer) checkFill(key, lease, text string) {
 
 // learn remembers what a reply told the client.
 func (o *observer) learn(c command, reply any) {
-	text, _ := reply.(string)
+	parts, many := reply.([]any)
+	if !many {
+		parts = []any{reply}
+	}
 	switch {
-	case c.script == "lease" && len(c.keys) == 3 && len(c.argv) == 3:
-		parts, _ := reply.([]any)
-		if len(parts) != 2 {
-			return
-		}
-		text, _ = parts[1].(string)
-		switch parts[0] {
-		case "lease":
-			ms, _ := strconv.ParseInt(c.argv[1], 10, 64)
-			if _, known := o.leases[text]; !known {
-				o.leases[text] = granted{key: c.keys[2], at: o.at, life: time.Duration(ms) * time.Millisecond}
-			}
-		case "value":
-			o.values[c.keys[2]+" "+digestOf(text)] = true
+	case c.script == "lease" && len(c.keys) == 3 && len(c.argv) == 3 && len(parts) == 2:
+		text, _ := parts[1].(string)
+		_, known := o.leases[text]
+		switch {
+		case parts[0] == "value":
+			o.saw(c.keys[2], text)
+		case parts[0] == "lease" && !known:
+			life, _ := strconv.ParseInt(c.argv[1], 10, 64)
+			o.leases[text] = granted{key: c.keys[2], at: o.at, life: ms(life)}
 		}
 	case c.script == "stamp" && len(c.keys) > 0:
-		o.sawVersion(c.keys[0], text)
-	case c.name == "GET" || c.name == "GETEX":
-		o.sawText(c.args[0], text)
-	case c.name == "MGET":
-		texts, _ := reply.([]any)
-		for i, key := range c.args[:min(len(c.args), len(texts))] {
-			text, _ := texts[i].(string)
-			o.sawText(key, text)
+		o.saw(c.keys[0], parts[0])
+	case slices.Contains([]string{"GET", "GETEX", "MGET"}, c.name):
+		for i, key := range c.args[:min(len(c.args), len(parts))] {
+			o.saw(key, parts[i])
 		}
 	}
 }
 
-func (o *observer) sawText(key, text string) {
-	if strings.HasPrefix(key, protocol.StampPrefix) {
-		o.sawVersion(key, text)
-	} else if text != "" {
-		o.values[key+" "+digestOf(text)] = true
-	}
-}
-
-func (o *observer) sawVersion(key, version string) {
-	name := strings.TrimPrefix(key, protocol.StampPrefix) + " " + version
-	if version != "" && o.stamps[name] == 0 {
-		o.stamps[name] = o.at
+// saw remembers the text of a key, if there is one.
+func (o *observer) saw(key string, value any) {
+	text, _ := value.(string)
+	if name := key + " " + digestOf(text); text != "" && o.texts[name] == 0 {
+		o.texts[name] = o.at
 	}
 }

@@ -14,6 +14,9 @@ import (
 // patience is how long a client may take for anything that it has to do.
 const patience = 15 * time.Second
 
+// lookStep is how often a condition is looked at while the clients do nothing.
+const lookStep = 2 * time.Millisecond
+
 // errStuck ends a run: the client does not do what it has to do next.
 var errStuck = errors.New("the client is stuck")
 
@@ -30,16 +33,8 @@ type client struct {
 // A work counts what a client did.
 type work struct{ trips, loads int }
 
-// An event is what a client does: it sends a line, or its proxy holds a trip. Without both, its
-// process has ended.
-type event struct {
-	client *client
-	line   *Line
-	trip   *trip
-}
-
-// A read is one fetch of a client.
-type read struct {
+// A call is a line that a client answers: a fetch, or a question about its statistics.
+type call struct {
 	client   *client
 	keys     []string
 	unlinked bool  // it began after the UNLINK
@@ -49,39 +44,30 @@ type read struct {
 	result   *Line // nil until it has ended
 }
 
-// runs reports whether a read has no result yet.
-func (r *read) runs() bool { return r.result == nil }
+// runs reports whether a call has no result yet.
+func (r *call) runs() bool { return r.result == nil }
 
 // A pendingLoad is a load whose client waits for its value.
 type pendingLoad struct {
 	client *client
-	line   *Line
+	line   Line
 	rows   map[string]string // when it began
 }
 
 // A player lets clients go on one step at a time. Only its goroutine uses it.
 type player struct {
-	ctx      context.Context
-	world    *world
-	clients  []*client
-	events   chan event
-	ledger   *ledger
-	number   int           // of the latest fetch or question
-	reads    map[int]*read // by their number
-	answered map[int]*Line // questions, likewise
-	held     []*trip
-	loads    []pendingLoad
-	sent     []command // in this schedule, those that write
-	cuts     leaseCut
-	early    bool // loads return what the database had when they began, not when they end
-
-	command []string        // of the clients
-	working context.Context // of what a run has started
-	moving  *player         // the one with a Cluster; nil until a schedule needs it
-}
-
-func newPlayer(ctx context.Context, w *world, l *ledger) *player {
-	return &player{ctx: ctx, world: w, events: make(chan event, 256), ledger: l, reads: map[int]*read{}, answered: map[int]*Line{}}
+	world   *world
+	command []string // of the clients
+	clients []*client
+	events  chan func() // what clients do: the player records it
+	ledger  *ledger
+	calls   []*call // the number of a call is its place, from 1
+	held    []*trip
+	loads   []*pendingLoad
+	sent    []command // in this schedule, those that write
+	cuts    leaseCut
+	early   bool    // loads return what the database had when they began, not when they end
+	moving  *player // the one with a Cluster; nil until a schedule needs it
 }
 
 // A leaseCut is what of the next request for a lease is lost with its connection.
@@ -94,121 +80,128 @@ const (
 	cutNothing
 )
 
-// enlist starts a process of the command behind a proxy, and waits until it is ready.
-func (p *player) enlist(command []string, stop context.Context) error {
-	c := &client{observer: newObserver(p.ledger, mapLease)}
-	var err error
-	if c.proxy, err = newProxy(stop, p.world.addr, c, func(t *trip) { p.put(stop, event{client: c, trip: t}) }); err != nil {
-		return err
-	}
+func newPlayer(w *world, command []string, l *ledger) *player {
+	return &player{world: w, command: command, events: make(chan func(), 256), ledger: l}
+}
+
+// enlist starts a process of the command behind a proxy, and waits until it is ready. A client of a
+// Cluster finds the nodes itself.
+func (p *player) enlist() {
+	c := &client{observer: newObserver(p.ledger)}
+	c.proxy = newProxy(p.world.ctx, p.world.addr, func(t *trip) { p.put(func() { p.hold(c, t) }) })
+	p.clients = append(p.clients, c)
 	addr := c.proxy.listener.Addr().String()
 	if p.world.cluster != nil {
 		addr = p.world.addr
 	}
 	hello := Line{
-		Type: LineHello, Version: DriverVersion, Redis: fmt.Sprintf("redis://%s/%d", addr, p.world.number), Prefix: keyPrefix, Channel: p.world.channel, Source: source,
+		Type: LineHello, Version: DriverVersion, Redis: fmt.Sprintf("redis://%s/0", addr), Prefix: keyPrefix, Channel: channel, Source: source,
 		Period: period.Milliseconds(), Lease: mapLease.Milliseconds(), TTL: valueLife.Milliseconds(), Timeout: commandTimeout.Milliseconds(), Cluster: p.world.cluster != nil,
 	}
-	c.process, err = rig.StartProcess("the client", command, nil, hello, func(l Line) error { p.put(stop, event{client: c, line: &l}); return nil })
-	if err != nil {
-		return errors.Join(err, c.proxy.listener.Close())
-	}
+	var err error
+	c.process, err = rig.StartProcess("the client", p.command, nil, hello, func(l Line) error { p.put(func() { p.hear(c, l) }); return nil })
+	must(err)
 	go func() {
 		<-c.process.Ended()
-		p.put(stop, event{client: c})
+		p.put(func() { must(errors.Join(errors.New("the client has ended"), c.process.Wait(time.Second))) })
 	}()
-	p.clients = append(p.clients, c)
-	if err := p.until(func() bool { return c.ready.Type != "" }, nil); err != nil {
-		return err
-	}
+	p.until(func() bool { return c.ready.Type != "" }, none)
 	if c.ready.Version != DriverVersion {
-		return fmt.Errorf("the client speaks version %d of the driver protocol, not %d", c.ready.Version, DriverVersion)
-	}
-	return nil
-}
-
-func (p *player) put(stop context.Context, e event) {
-	select {
-	case p.events <- e:
-	case <-stop.Done():
+		must(fmt.Errorf("the client speaks version %d of the driver protocol, not %d", c.ready.Version, DriverVersion))
 	}
 }
 
-// absorb waits for the next event and keeps it. It reports false if none came in time.
-func (p *player) absorb(limit time.Duration) (bool, error) {
-	select {
-	case e := <-p.events:
-		return true, p.keep(e)
-	case <-time.After(limit):
-		return false, nil
-	case <-p.ctx.Done():
-		return false, context.Cause(p.ctx)
+// dismiss ends the processes and proxies, after the context of the world. A client must end when
+// its standard input does.
+func (p *player) dismiss(orderly bool) (err error) {
+	if p.moving != nil {
+		err = errors.Join(p.moving.dismiss(orderly), p.moving.world.cluster.Close())
 	}
-}
-
-// keep records an event.
-func (p *player) keep(e event) error {
-	c := e.client
-	if t := e.trip; t != nil {
-		c.observer.observe(t)
-		p.held = append(p.held, t)
-		if !t.answered() {
-			c.did.trips++
+	for _, c := range p.clients {
+		if c.process != nil {
+			if orderly {
+				c.process.DismissWith(Line{Type: LineClose})
+			}
+			c.process.Dismiss()
+			if ended := c.process.Wait(10 * time.Second); orderly {
+				err = errors.Join(err, ended)
+			}
 		}
-		return nil
+		c.proxy.stop()
 	}
-	if e.line == nil {
-		return errors.Join(errors.New("the client has ended"), c.process.Wait(time.Second))
+	p.world.beating.Wait()
+	return err
+}
+
+// put hands what a client did to the player's goroutine.
+func (p *player) put(happens func()) {
+	select {
+	case p.events <- happens:
+	case <-p.world.ctx.Done():
 	}
-	switch l := e.line; l.Type {
+}
+
+// absorb waits for the next event. It reports false if none came in time.
+func (p *player) absorb(limit time.Duration) bool {
+	select {
+	case happens := <-p.events:
+		happens()
+		return true
+	case <-time.After(limit):
+		return false
+	case <-p.world.ctx.Done():
+		panic(stopped{context.Cause(p.world.ctx)})
+	}
+}
+
+// hold keeps a trip until it is released.
+func (p *player) hold(c *client, t *trip) {
+	t.client = c
+	c.observer.observe(t)
+	p.held = append(p.held, t)
+	if !t.answered() {
+		c.did.trips++
+	}
+}
+
+// hear records a line of a client.
+func (p *player) hear(c *client, l Line) {
+	switch l.Type {
 	case LineReady:
-		c.ready = *l
+		c.ready = l
 	case LineLoad:
 		c.observer.loadBegan(l.Keys)
 		c.did.loads++
 		p.cuts = cutNothing
-		p.loads = append(p.loads, pendingLoad{c, l, p.world.rowsOf(l.Keys)})
-	case LineResult:
-		r := p.reads[l.ID]
-		if r != nil && r.runs() && r.client == c {
-			r.result, r.did = l, work{c.did.trips - r.before.trips, c.did.loads - r.before.loads}
-			return nil
+		p.loads = append(p.loads, &pendingLoad{c, l, p.world.rowsOf(l.Keys)})
+	case LineResult, LineStats:
+		if l.ID < 1 || l.ID > len(p.calls) || !p.calls[l.ID-1].runs() || p.calls[l.ID-1].client != c {
+			must(fmt.Errorf("the client has sent a result of %d, which is no fetch under way", l.ID))
 		}
-		return fmt.Errorf("the client has sent a result of %d, which is no fetch under way", l.ID)
-	case LineStats:
-		p.answered[l.ID] = l
+		r := p.calls[l.ID-1]
+		r.result, r.did = &l, work{c.did.trips - r.before.trips, c.did.loads - r.before.loads}
 	default:
-		return fmt.Errorf("the client has sent a line of the unknown type %q", l.Type)
+		must(fmt.Errorf("the client has sent a line of the unknown type %q", l.Type))
 	}
-	return nil
 }
 
-// until absorbs events until done, and lets go on what may pass: nothing if pass is nil.
-func (p *player) until(done func() bool, pass func(*trip) bool) error {
-	ok, err := p.within(patience, done, pass)
-	if err == nil && !ok {
-		err = errStuck
+// until absorbs events until done, and lets go on what may pass.
+func (p *player) until(done func() bool, pass func(*trip) bool) {
+	if !p.within(patience, done, pass) {
+		must(errStuck)
 	}
-	return err
 }
 
 // within is like until, with a limit. It reports whether it is done.
-func (p *player) within(limit time.Duration, done func() bool, pass func(*trip) bool) (bool, error) {
+func (p *player) within(limit time.Duration, done func() bool, pass func(*trip) bool) bool {
 	for end := time.Now().Add(limit); !done(); {
-		if pass != nil {
-			if i := slices.IndexFunc(p.held, pass); i >= 0 {
-				p.release(p.held[i], !p.lost(p.held[i]))
-				continue
-			}
-		}
-		if _, err := p.absorb(time.Until(end)); err != nil {
-			return false, err
-		}
-		if time.Now().After(end) {
-			return done(), nil
+		if i := slices.IndexFunc(p.held, pass); i >= 0 {
+			p.release(p.held[i], !p.lost(p.held[i]))
+		} else if p.absorb(lookStep); time.Now().After(end) {
+			return done()
 		}
 	}
-	return true, nil
+	return true
 }
 
 // lost reports whether the connection of a trip is to be cut, which happens once for each event.
@@ -222,27 +215,9 @@ func (p *player) lost(t *trip) bool {
 	return true
 }
 
-// all lets every trip go on.
-func all(*trip) bool { return true }
-
-// unlessFill lets go on what stores nothing.
-func unlessFill(t *trip) bool { return t.kind != fills }
-
-// stores reports whether Redis has run the command that stores a value.
-func (t *trip) stores() bool {
-	return t.kind == fills && t.answered() && !slices.ContainsFunc(t.replies, func(reply any) bool { _, refused := reply.(refusal); return refused })
-}
-
-// accepted reports whether Redis has stored the old value for a trip.
-func (t *trip) accepted() bool {
-	for i, c := range t.commands {
-		stored := t.replies[i] == int64(1) || t.replies[i] == "OK"
-		if stored && slices.ContainsFunc(c.args, func(arg string) bool { return strings.Contains(arg, oldMark) }) {
-			return true
-		}
-	}
-	return false
-}
+// all lets every trip go on, and none holds every one.
+func all(*trip) bool  { return true }
+func none(*trip) bool { return false }
 
 // release lets a held trip go on, or cuts its connection.
 func (p *player) release(t *trip, on bool) {
@@ -251,109 +226,71 @@ func (p *player) release(t *trip, on bool) {
 	case !on:
 	case !t.answered():
 		for _, c := range t.commands {
-			if c.script != "" || t.kind == fills && !slices.Contains(readers, c.name) {
+			if c.script != "" || c.changes() {
 				p.sent = append(p.sent, c)
 			}
 		}
-	case t.accepted() || slices.ContainsFunc(t.replies, func(reply any) bool { return mentions(reply, oldMark) }):
-		t.client.hasOld = true
+	default:
+		t.client.hasOld = t.client.hasOld || t.storesOld() || strings.Contains(fmt.Sprint(t.replies), oldMark)
 	}
 	t.permit <- on
 }
 
 // answer ends a load with what the database has, or with an error.
-func (p *player) answer(l pendingLoad, failure string) error {
-	p.loads = slices.DeleteFunc(p.loads, func(other pendingLoad) bool { return other.line == l.line })
+func (p *player) answer(l *pendingLoad, failure string) {
+	p.loads = slices.DeleteFunc(p.loads, func(other *pendingLoad) bool { return other == l })
 	out := Line{Type: LineLoaded, ID: l.line.ID, Error: failure}
 	if failure == "" {
 		if out.Values = l.rows; !p.early {
 			out.Values = p.world.rowsOf(l.line.Keys)
 		}
 	}
-	return l.client.process.Tell(out)
+	must(l.client.process.Tell(out))
 }
 
-// ask sends a fetch of the key of a scene, and of others.
-func (p *player) ask(c *client, s *scene, others ...string) (*read, error) {
-	p.number++
-	l := Line{Type: LineFetch, ID: p.number, Keys: append([]string{s.key}, others...)}
-	r := &read{client: c, keys: l.Keys, unlinked: s.unlinked, told: s.told, before: c.did}
-	p.reads[p.number] = r
-	if len(others) > 0 {
-		l.Type = LineMany
-	}
-	if s.tag != "" {
-		l.Tags = []string{s.tag}
-	}
-	for _, key := range l.Keys {
-		c.observer.tags[key] = l.Tags
-	}
-	return r, c.process.Tell(l)
+// call sends a line that a client answers.
+func (p *player) call(c *client, l Line) *call {
+	r := &call{client: c, keys: l.Keys, before: c.did}
+	p.calls = append(p.calls, r)
+	l.ID = len(p.calls)
+	must(c.process.Tell(l))
+	return r
 }
 
-// read reads the key of a scene, and lets everything go on until it has ended.
-func (p *player) read(c *client, s *scene) (*read, error) {
-	r, err := p.ask(c, s)
-	if err == nil {
-		err = p.complete(r)
-	}
-	return r, err
-}
-
-// complete lets everything go on until reads have ended. Loads get what the database has.
-func (p *player) complete(reads ...*read) error {
-	for {
-		missing := func() bool { return slices.ContainsFunc(reads, (*read).runs) }
-		if err := p.until(func() bool { return !missing() || len(p.loads) > 0 }, all); err != nil {
-			return err
-		}
-		if !missing() {
-			return nil
-		}
-		if err := p.answer(p.loads[0], ""); err != nil {
-			return err
+// complete lets everything go on until calls have ended. Loads get what the database has.
+func (p *player) complete(calls ...*call) {
+	missing := func() bool { return slices.ContainsFunc(calls, (*call).runs) }
+	for missing() {
+		p.until(func() bool { return !missing() || len(p.loads) > 0 }, all)
+		if missing() {
+			p.answer(p.loads[0], "")
 		}
 	}
-}
-
-// question asks a client for its statistics, which it sends when it has applied so many names.
-func (p *player) question(c *client, evicted int64) (answered func() *Line, err error) {
-	p.number++
-	id := p.number
-	return func() *Line { return p.answered[id] }, c.process.Tell(Line{Type: LineStats, ID: id, Evicted: evicted})
 }
 
 // stats returns the statistics of a client.
-func (p *player) stats(c *client, pass func(*trip) bool) (*Line, error) {
-	answered, err := p.question(c, 0)
-	if err == nil {
-		err = p.until(func() bool { return answered() != nil }, pass)
-	}
-	return answered(), err
+func (p *player) stats(c *client, pass func(*trip) bool) *Line {
+	r := p.call(c, Line{Type: LineStats})
+	p.until(func() bool { return !r.runs() }, pass)
+	return r.result
 }
 
 // opened waits until the cache of a client is open, or closed. It reports whether that is in time.
 // It lets everything go on.
-func (p *player) opened(c *client, open bool) (bool, error) {
-	for end := time.Now().Add(patience); time.Now().Before(end); {
-		l, err := p.stats(c, all)
-		if err != nil || l.Open == open {
-			return err == nil, err
-		}
-		if _, err := p.absorb(period / 10); err != nil {
-			return false, err
-		}
-	}
-	return false, nil
+func (p *player) opened(c *client, open bool) bool {
+	return p.within(patience, func() bool { return p.stats(c, all).Open == open }, all)
 }
 
-// mentions reports whether a reply contains a text.
-func mentions(reply any, text string) bool {
-	switch reply := reply.(type) {
-	case string:
-		return strings.Contains(reply, text)
-	case []any:
-		return slices.ContainsFunc(reply, func(part any) bool { return mentions(part, text) })
+// memories are the clients with an in-process cache, once it is open.
+func (p *player) memories() (open []*client) {
+	for _, c := range p.clients {
+		switch {
+		case !c.ready.L1:
+		case p.opened(c, true):
+			open = append(open, c)
+		default:
+			p.ledger.breach("opens", "the cache is not open, although heartbeats arrive")
+		}
 	}
-	return false
+	return open
 }

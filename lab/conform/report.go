@@ -94,7 +94,7 @@ func (r *Report) add(p *player, took time.Duration) {
 	for _, script := range scripts {
 		texts += script.text
 	}
-	r.Protocol, r.Redis = digestOf(texts)[:12], p.world.version
+	r.Protocol = digestOf(texts)[:12]
 	if len(p.clients) > 0 {
 		r.Client, r.Memory = p.clients[0].ready.Name, p.clients[0].ready.L1
 	}

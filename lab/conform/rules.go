@@ -54,10 +54,12 @@ type Breach struct {
 type ledger struct {
 	schedule string
 	breaches []Breach
+	found    int // so many times
 }
 
 // breach records a broken rule.
 func (l *ledger) breach(rule, format string, found ...any) {
+	l.found++
 	if i := slices.IndexFunc(l.breaches, func(b Breach) bool { return b.Rule == rule }); i >= 0 {
 		l.breaches[i].Times++
 		return

@@ -5,11 +5,9 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
-// The lease time of an entry is checked in both formats, and the plant changes it in both.
+// The lease time of an entry is checked in both formats.
 func TestBirthsOfBothFormats(t *testing.T) {
 	t.Parallel()
 	at := time.UnixMicro(1_700_000_000_123_456)
@@ -19,14 +17,9 @@ func TestBirthsOfBothFormats(t *testing.T) {
 		if r.compare("k", text); r.compared != 1 || len(r.found) > 0 {
 			t.Errorf("%q: %d compared, found %v", text, r.compared, r.found)
 		}
-		cmd := redis.NewCmd(t.Context(), "evalsha", fillScript.Hash(), 3, "lease", "hold", "k", "1:1", []byte(text), 1000)
-		ageBirth(cmd)
-		aged := string(cmd.Args()[7].([]byte))
+		aged := strings.Replace(text, fmt.Sprint(at.UnixMicro()), fmt.Sprint(at.Add(-time.Minute).UnixMicro()), 1)
 		if r.compare("k", aged); r.compared != 2 || len(r.found) != 1 {
 			t.Errorf("%q: %d compared, found %v", aged, r.compared, r.found)
-		}
-		if _, value, _ := strings.Cut(text, "\n"); !strings.HasSuffix(aged, value) || strings.Contains(aged, "\n") != (value != "") {
-			t.Errorf("%q became %q", text, aged)
 		}
 	}
 }

@@ -33,8 +33,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	if len(os.Args) == 2 && os.Args[1] == asClient {
-		plant := os.Getenv("UNSTALE_PLANT")
-		if err := conform.ServeClient(context.Background(), os.Stdin, os.Stdout, conform.ClientOptions{Plain: plant != "", Plant: plant}); err != nil {
+		if err := conform.ServeClient(context.Background(), os.Stdin, os.Stdout, conform.ClientOptions{Plant: os.Getenv("UNSTALE_PLANT")}); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

@@ -13,8 +13,7 @@ import { RESP_TYPES } from 'redis'
 // The name of the lease (fill) or the tombstone (hold) of a key; undefined if it cannot have one.
 export const named = (kind, key) => {
   if (key && !/[{}]/.test(key)) return `lock:${kind}:{${key}}`
-  const tagged = /^[^{]*\{[^}]+\}/.test(key), wrapped = /^\{[^{}]+\}$/.test(key)
-  return tagged && !wrapped ? `lock:${kind}:${key}` : undefined
+  if (/^[^{]*\{[^}]+\}/.test(key) && !/^\{[^{}]+\}$/.test(key)) return `lock:${kind}:${key}`
 }
 
 const sha1 = bytes => createHash('sha1').update(bytes).digest('hex')
@@ -38,13 +37,7 @@ export const reader = (client, lua, leaseMs = 10_000) => {
   const asBytes = { typeMapping: { [RESP_TYPES.BLOB_STRING]: Buffer } } // hashes are of bytes
   const send = (...args) =>
     client.sendCommand(args.map(a => typeof a === 'number' ? String(a) : a), asBytes)
-  const run = (text, keys, ...args) => {
-    const rest = [keys.length, ...keys, ...args]
-    return send('EVALSHA', sha1(text), ...rest).catch(error => {
-      if (!error.message.startsWith('NOSCRIPT')) throw error
-      return send('EVAL', text, ...rest)
-    })
-  }
+  const run = (text, keys, ...args) => send('EVAL', text, keys.length, ...keys, ...args)
   let offset = 0, longest = leaseMs // offset: the time of Redis, less performance.now()
 
   // Both are asked in each pipeline, in front of what it reads, and behind the request for a lease:
@@ -118,9 +111,9 @@ export const reader = (client, lua, leaseMs = 10_000) => {
       const life = Math.ceil(fresh * (0.85 + 0.3 * Math.random()))
       const t = Object.fromEntries(tags.map((tag, i) => [tag, String(versions[i])]))
       const e = Math.floor(offset + performance.now()) + life
-      const head = { e, b: +String(held).split(':')[1], t }
-      const entry = value === undefined ? { ...head, n: 1, v: null } : { ...head, v: value }
-      stored = await run(lua.fill, names, held, JSON.stringify(entry), life).catch(() => 0)
+      const b = +String(held).split(':')[1], v = value ?? null
+      const entry = JSON.stringify({ e, b, t, n: value === undefined ? 1 : undefined, v })
+      stored = await run(lua.fill, names, held, entry, life).catch(() => 0)
       return value
     } finally {
       if (held && stored !== 1) {

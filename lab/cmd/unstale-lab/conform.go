@@ -51,7 +51,6 @@ Events of schedules: ` + strings.Join(conform.Events, ", "),
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&cfg.RedisURL, "redis-url", "", "an empty database of a scratch server, whose clock is not stepped (default a private Redis)")
 	flags.Uint64Var(&cfg.Seed, "seed", 0, "seed of the schedules of two readers; 0: random and printed")
 	flags.IntVar(&cfg.Pairs, "pairs", 500, "schedules of two readers")
 	flags.IntVar(&cfg.Every, "every", 1, "play each so many-th schedule of two readers or with an event")
@@ -68,8 +67,7 @@ func newConformClient() *cobra.Command {
 		Use:    "conform-client",
 		Hidden: true,
 		Short:  "Be a client of conform",
-		Long: `Be a client that unstale-lab conform judges: package cache, or a small reader that was written from
-docs/protocol.md, with a bug on request.
+		Long: `Be a client that unstale-lab conform judges: package cache, with a bug on request.
 
 Bugs:
 ` + listing(conform.Plants, func(p conform.Plant) (string, string) { return p.Name, p.String() }),
@@ -85,7 +83,6 @@ Bugs:
 	}
 	flags := cmd.Flags()
 	flags.BoolVar(&o.L1, "l1", false, "with an in-process cache")
-	flags.BoolVar(&o.Plain, "plain", false, "be the small reader, without a bug")
-	flags.StringVar(&o.Plant, "plant", "", "be the small reader, with this bug")
+	flags.StringVar(&o.Plant, "plant", "", "plant this bug")
 	return cmd
 }
