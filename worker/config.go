@@ -115,9 +115,10 @@ type Config struct {
 	// WakeChannel is the channel where applications can PUBLISH a wake-up after a commit, which
 	// starts a poll immediately. It is only a hint. "-" disables it. Default "cache:outbox:wake".
 	WakeChannel string
-	// WakeInterval is the shortest time between the starts of two batches that wake-ups cause. A
-	// wake-up that comes sooner waits, and its rows are processed together with others. 0 to 1 min.
-	// Default 0: each wake-up starts a batch immediately.
+	// WakeInterval is the shortest time between two claims that wake-ups cause. A wake-up that comes
+	// sooner waits, and its rows are processed together with others. 0 to 1 min. Default 0: each
+	// wake-up claims immediately. In both cases, while wake-ups follow each other within 10 ms, rows
+	// of up to 10 ms are unlinked separately and settled together.
 	WakeInterval time.Duration
 }
 

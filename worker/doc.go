@@ -68,7 +68,9 @@
 //     channels of the other workers, and sends a heartbeat only where all living workers publish.
 //
 // The duplicate window of 1 and 3 is one batch: keys that a crashed worker had unlinked but not
-// settled are unlinked and published again.
+// settled are unlinked and published again. While wake-ups are frequent, a batch collects their
+// rows for up to 10 ms: it unlinks and publishes the keys of each claim at once, and settles all
+// rows together.
 //
 // docs/glossary.md defines the terms.
 package worker

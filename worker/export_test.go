@@ -68,6 +68,11 @@ func (w *engine) TellVanished() {
 	w.vanished.dropped.due, w.vanished.undeclared.due = time.Now(), time.Now()
 }
 
+// Collect makes one batch that is open for further hints as long as a batch may take.
+func (w *engine) Collect(ctx context.Context) (Result, error) {
+	return w.loop.lanes.hints(ctx, time.Now().Add(time.Hour))
+}
+
 // Run works without the checks of the start.
 func (w *engine) Run(ctx context.Context) error { return w.run(ctx) }
 

@@ -28,8 +28,11 @@ type lane struct {
 
 // A turn is one batch of a lane, of light rows or of heavy ones.
 type turn struct {
-	lane  *lane
-	heavy bool
+	lane    *lane
+	heavy   bool
+	open    time.Time       // until then the batch collects the rows of hints; zero: it does not
+	stopped <-chan struct{} // closed when the worker stops
+	alone   bool            // one row is claimed, since it was too large with others
 }
 
 func (t turn) size() *maintenance.BatchSize {
@@ -101,6 +104,12 @@ func (l *lanes) light(ctx context.Context, of *lane) (Result, error) {
 	return l.runner.runBatch(ctx, turn{lane: of})
 }
 
+// hints processes one batch of the light rows of cache_outbox, and collects the rows of further
+// hints until a time.
+func (l *lanes) hints(ctx context.Context, open time.Time) (Result, error) {
+	return l.runner.runBatch(ctx, turn{lane: l.hot, open: open})
+}
+
 // heavyTurn processes one batch of the heavy rows that were set aside, if there are any and if it
 // is their turn. Light rows behind heavy ones wait at most twice as long as without them, and for
 // one batch of heavy rows. r is the result of the light rows; heavyTurn adds its own.
@@ -121,7 +130,7 @@ func (l *lanes) heavyTurn(ctx context.Context, r *Result) error {
 	}
 	l.turns = [2]*lane{l.turns[1], l.turns[0]} // in turns
 	began := time.Now()
-	done, err := l.runner.runBatch(ctx, turn{next, true})
+	done, err := l.runner.runBatch(ctx, turn{lane: next, heavy: true})
 	l.fair.lightUntil = time.Now().Add(time.Since(began))
 	full := r.Full || l.nextHeavy() != nil
 	r.merge(done)

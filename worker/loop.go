@@ -55,7 +55,7 @@ func (l *loop) run(ctx context.Context) {
 			l.database.first(ctx)
 			clock.unused = false
 		}
-		pace.beginStep(time.Now())
+		clock.open = pace.beginStep(time.Now())
 		r, err := l.attempt(ctx, &clock)
 		l.State.Loop.StepEnded(err != nil && !maintenance.IsLoss(err))
 		switch {
@@ -98,6 +98,7 @@ type clock struct {
 	paused bool // by an operator, as of the last tick
 	// rows wait, by a hint or by the last batch: no need to ask
 	likely     bool
+	open       time.Time // see pace.beginStep
 	tick, heal time.Time
 	rest       time.Duration // before the next slice of healing, while unsure
 	retry      time.Time     // of a step, while a COMMIT hangs
@@ -154,11 +155,11 @@ func (l *loop) step(ctx context.Context, next *clock) (Result, error) {
 	if next.unsure && !l.State.Loop.Withholds(maintenance.ErrEmptied) {
 		l.State.Loop.Withhold(maintenance.ErrHealing)
 	}
-	r, err := l.pollBatch(ctx, next.likely)
+	r, err := l.pollBatch(ctx, next)
 	// as much time as for healing
 	for next.unsure && err == nil && r.Full && ctx.Err() == nil && time.Since(now) < maintenance.Slice {
 		var more Result
-		more, err = l.pollBatch(ctx, true)
+		more, err = l.lanes.light(ctx, l.lanes.hot)
 		r.merge(more)
 		r.Full = more.Full
 	}
@@ -259,9 +260,9 @@ func (l *loop) checkRedis(ctx context.Context, now time.Time, next *clock) (err 
 // pollBatch processes a batch of cache_outbox if it has rows. So an empty poll is one plain
 // statement without a transaction. If rows are likely, it skips that query, which saves a round
 // trip before the claim.
-func (l *loop) pollBatch(ctx context.Context, likely bool) (Result, error) {
-	if likely {
-		return l.lanes.light(ctx, l.lanes.hot)
+func (l *loop) pollBatch(ctx context.Context, next *clock) (Result, error) {
+	if next.likely {
+		return l.lanes.hints(ctx, next.open)
 	}
 	looking, cancel := context.WithTimeout(ctx, l.limit)
 	defer cancel()

@@ -43,7 +43,8 @@ func (w *world) slowReader(lease string) *slowReader {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	r := &slowReader{w: w, goOn: make(chan struct{}), loaded: make(chan error, 1)}
+	goOn := make(chan struct{}) // finish clears the field
+	r := &slowReader{w: w, goOn: goOn, loaded: make(chan error, 1)}
 	testenv.Eventually(w.t, "the reader to know the lease of the map", func() bool {
 		if _, err := cache.Fetch(w.t.Context(), c, "other", func(context.Context) (string, error) { return "", nil }, nil); err != nil {
 			w.t.Fatal(err)
@@ -55,7 +56,7 @@ func (w *world) slowReader(lease string) *slowReader {
 	go func() {
 		_, err := cache.Fetch(context.Background(), c, "member:late", func(context.Context) (string, error) {
 			close(began)
-			<-r.goOn
+			<-goOn
 			return "old", nil
 		}, nil)
 		r.loaded <- err

@@ -8,13 +8,16 @@ import (
 const (
 	shortestWait = 5 * time.Millisecond // of polling, unless pages are full
 	gatherRows   = 8                    // that a batch should find at a light load
+	// While hints follow each other faster than this, a batch collects them for as long.
+	collectTime = 10 * time.Millisecond
 )
 
 // A pace sets when the loop polls next. A batch costs MySQL more than a commit does, with one row
 // or ten, so waits grow until each finds some rows, up to the idle interval. Rows at a light load
 // are collected, and rows at a heavy load hardly wait. After a full page there is no wait. A
 // wake-up starts a batch immediately, unless the previous one began less than the wake interval
-// ago. The loop owns it.
+// ago. While wake-ups are frequent, their rows are unlinked as soon, and one batch settles those of
+// several. The loop owns it.
 type pace struct {
 	idle  time.Duration // the longest wait
 	apart time.Duration // the shortest time between two batches for hints
@@ -24,6 +27,7 @@ type pace struct {
 	wait    time.Duration // the last one
 	began   time.Time     // the step under way, or the last one
 	carried time.Time     // when the last batch began
+	ended   time.Time     // when it ended
 	due     time.Time     // the next step
 	hinted  bool          // that one is made for a hint
 }
@@ -32,8 +36,15 @@ func newPace(cfg Config) pace {
 	return pace{idle: cfg.IdleInterval, apart: cfg.WakeInterval, spread: 0.1, wait: cfg.IdleInterval}
 }
 
-// beginStep records that a step begins.
-func (p *pace) beginStep(now time.Time) { p.began = now }
+// beginStep records that a step begins. It returns until when the batch of the step is open for the
+// rows of further hints, the zero time if it is settled immediately.
+func (p *pace) beginStep(now time.Time) (open time.Time) {
+	p.began = now
+	if p.hinted && now.Sub(p.ended) < collectTime {
+		open = now.Add(collectTime)
+	}
+	return open
+}
 
 // next returns the wait after a step that has done r. It counts from when the step began, since
 // what was committed after that has waited since then.
@@ -42,7 +53,7 @@ func (p *pace) next(now time.Time, r Result) time.Duration {
 	hinted := p.hinted
 	p.hinted = false
 	if hinted || r.Claimed > 0 {
-		p.carried = p.began
+		p.carried, p.ended = p.began, now
 	}
 	switch {
 	case r.Full:

@@ -103,6 +103,33 @@ func TestPaceRestsWhileHintsCome(t *testing.T) {
 	}
 }
 
+// A batch of a hint is open for further hints if the last batch ended a moment ago. A lone hint is
+// settled immediately, and so is a poll.
+func TestPaceCollectsFrequentHints(t *testing.T) {
+	t.Parallel()
+	p, now := aPace(0), time.Now()
+	step := func(after time.Duration, hint bool) time.Duration {
+		now = now.Add(after)
+		if hint {
+			p.hint(now)
+		}
+		open := p.beginStep(now)
+		began := now
+		now = now.Add(2 * ms)
+		p.next(now, Result{Claimed: 1})
+		return max(open.Sub(began), 0)
+	}
+	for _, c := range []struct {
+		after time.Duration // the end of the last batch
+		hint  bool
+		want  time.Duration
+	}{{0, true, 0}, {9 * ms, true, 10 * ms}, {0, true, 10 * ms}, {10 * ms, true, 0}, {time.Second, true, 0}, {ms, false, 0}, {ms, true, 10 * ms}} {
+		if got := step(c.after, c.hint); got != c.want {
+			t.Errorf("%s after the last batch, by a hint: %v; open for %s", c.after, c.hint, got)
+		}
+	}
+}
+
 // A load is the result of commits at a rate.
 type load struct {
 	rows, batches, polls int

@@ -32,7 +32,8 @@ type runner struct {
 	database   *databaseStatus
 }
 
-// runBatch claims one batch and processes it: claim, look up, expand, UNLINK, PUBLISH, settle. In
+// runBatch claims one batch and processes it: claim, look up, expand, UNLINK, PUBLISH, settle. A
+// batch that is open for further hints does all but the last for each of them: see collect. In
 // MySQL it is all or nothing, and its effects in Redis are idempotent, so it can be interrupted
 // anywhere. The fault of a row never stops others. An error is an outage of a server, and settles
 // nothing.
@@ -40,17 +41,18 @@ type runner struct {
 // The batch finishes under a separate deadline even when ctx ends, so a stop leaves nothing half
 // done. A batch of heavy rows is abandoned if it does not end soon after that.
 func (r *runner) runBatch(ctx context.Context, t turn) (Result, error) {
+	t.stopped = ctx.Done()
 	ctx, cancel := r.batchContext(ctx, t)
 	defer cancel()
-	alone, size := false, t.size()
+	size := t.size()
 	for try := 1; ; {
-		done, err := r.try(ctx, t, alone)
+		done, err := r.try(ctx, t)
 		switch {
 		case err == nil:
 			size.Grow()
 			return done, nil
-		case session.IsTooLarge(err) && !alone:
-			alone = !size.Halve()
+		case session.IsTooLarge(err) && !t.alone:
+			t.alone, t.open = !size.Halve(), time.Time{}
 			continue
 		case ctx.Err() != nil: // it took too long
 			size.Halve()
@@ -76,7 +78,7 @@ func (r *runner) batchContext(ctx context.Context, t turn) (context.Context, con
 }
 
 // try makes one attempt. A row that is alone and still too large for the journal is dead-lettered.
-func (r *runner) try(ctx context.Context, t turn, alone bool) (done Result, err error) {
+func (r *runner) try(ctx context.Context, t turn) (done Result, err error) {
 	began := time.Now()
 	m, most := r.maps.Map(), t.budget(&r.cfg)
 	limits := t.limits(most, store.ClaimLimits{Bytes: r.cfg.BatchBytes, ParamsBytes: m.Limits().ParamsBytes})
@@ -90,16 +92,12 @@ func (r *runner) try(ctx context.Context, t turn, alone bool) (done Result, err 
 		t.lane.aside.remove(limits.Only) // they are gone, or another worker has locked them
 		return Result{}, nil
 	}
-	claimed := time.Now()
 	over, _ := ctx.Deadline()
 	r.State.Loop.BatchBegan(over)
 	defer r.State.Loop.BatchEnded()
-	b := newBatch(m, c.Rows, most)
-	var entities store.Entities
-	done, settlement, err := r.apply(ctx, b, most, alone)
-	if err == nil && len(b.changes) > 0 {
-		settlement.Marks.Claimed = claimed
-		settlement.Counts, entities = b.counts(r.Store.Queue.Age, c, &settlement)
+	parts, err := r.collect(ctx, t, c, limits, m, most)
+	settlement := settlementOf(parts)
+	if err == nil && len(parts[0].changes) > 0 {
 		settled := r.metrics.mysql.timeCall(callSettle)
 		err = c.Settle(ctx, settlement)
 		settled()
@@ -111,24 +109,37 @@ func (r *runner) try(ctx context.Context, t turn, alone bool) (done Result, err 
 		r.cfg.Hooks.callBatch(c.Rows, began, Result{}, store.Settlement{}, err)
 		return Result{}, err
 	}
-	t.over(limits.Only, c, b)
-	done.Full = len(c.Rows) >= limits.Rows || len(c.Left) > 0 || len(b.changes)+len(b.aside) < len(c.Rows)
+	for _, p := range parts {
+		t.over(limits.Only, p.claim, p.batch)
+		done.merge(p.done)
+		done.Full = p.full || !c.TookAll() && len(parts) > 1
+	}
 	done.Took = time.Since(began)
-	if len(b.changes) == 0 {
+	if len(parts[0].changes) == 0 {
 		return done, nil
 	}
 	now := r.Store.Queue.Now(time.Now())
-	r.spots.Offer(maintenance.SpotBatch{Unlinked: b.unlinks, SettledAt: now}, b.pick)
-	r.seen.Settle(now, entities)
+	for _, p := range parts {
+		r.settled(p, now)
+	}
 	r.database.journaled(c.Journaled)
 	r.metrics.batchDone(done, settlement)
-	rows := b.rows(c.Rows)
+	rows := processed(parts)
 	r.metrics.maps.entities.addRows(rows)
-	r.metrics.late(r.Store.Queue.Age, c, settlement.Done, settlement.Marks.Unlinked)
-	r.failed.logRows(c.Rows, settlement)
-	r.vanished.countBatch(b)
 	r.cfg.Hooks.callBatch(rows, began, done, settlement, nil)
 	return done, nil
+}
+
+// settled records a part that was settled at a time of the database's clock.
+func (r *runner) settled(p *part, now time.Time) {
+	if len(p.changes) == 0 { // all are set aside
+		return
+	}
+	r.spots.Offer(maintenance.SpotBatch{Unlinked: p.unlinks, SettledAt: now}, p.pick)
+	r.seen.Settle(now, p.entities)
+	r.metrics.late(r.Store.Queue.Age, p.claim, p.settlement.Done, p.settlement.Marks.Unlinked)
+	r.failed.logRows(p.claim.Rows, p.settlement)
+	r.vanished.countBatch(p.batch)
 }
 
 // apply applies a batch to Redis and returns the outcomes of its rows.

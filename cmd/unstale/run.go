@@ -102,7 +102,7 @@ func (r *runCommand) addFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&r.worker.JournalRetention, "journal-retention", d.JournalRetention, "how long the journal is kept")
 	flags.DurationVar(&r.worker.LockRetention, "lock-retention", d.LockRetention, "how long the row of a lock is kept after its last acquisition, at least 48h")
 	flags.StringVar(&r.worker.WakeChannel, "wake-channel", d.WakeChannel, "channel of wake-up hints; - turns it off")
-	flags.DurationVar(&r.worker.WakeInterval, "wake-interval", d.WakeInterval, "shortest time between two batches for wake-ups; 0: each starts one immediately")
+	flags.DurationVar(&r.worker.WakeInterval, "wake-interval", d.WakeInterval, "shortest time between two claims for wake-ups; 0: each claims immediately")
 }
 
 // complete gives the worker's settings what other flags say. It returns an error if the worker

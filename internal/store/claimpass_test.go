@@ -10,6 +10,79 @@ import (
 	"github.com/unstale/unstale/outbox"
 )
 
+// More claims the rows that were committed since the claim, with any ID, and no row twice. Settle
+// settles them too, and Release releases them.
+func TestClaimMore(t *testing.T) {
+	t.Parallel()
+	env := storetest.Migrated(t)
+	if _, err := env.DB.Exec("ALTER TABLE cache_outbox AUTO_INCREMENT = 100"); err != nil {
+		t.Fatal(err)
+	}
+	one, two := storetest.Open(t, env.DSN), storetest.Open(t, env.DSN)
+	more := func(c *store.Claim, l store.ClaimLimits) []uint64 {
+		t.Helper()
+		next, err := c.More(t.Context(), l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if next == nil {
+			return nil
+		}
+		if next.Unseen.IsZero() {
+			t.Error("the last claim left out no row")
+		}
+		return storetest.IDs(next.Rows)
+	}
+	claim := func(want int) *store.Claim {
+		t.Helper()
+		c := storetest.Claim(t, one, storetest.Limits)
+		if !c.TookAll() || len(c.Rows) != want {
+			t.Fatalf("%d rows are claimed, all: %v", len(c.Rows), c.TookAll())
+		}
+		return c
+	}
+	storetest.Enqueue(t, env.DB, storetest.Products(2)...)
+	c := claim(2)
+	if got := more(c, storetest.Limits); got != nil {
+		t.Errorf("claimed %v again", got)
+	}
+	storetest.Enqueue(t, env.DB, storetest.Products(1)...)
+	if _, err := env.DB.Exec("INSERT INTO cache_outbox (id, entity, entity_id) VALUES (5, 'product', 'late')"); err != nil {
+		t.Fatal(err)
+	}
+	if got := more(c, storetest.Limits); !slices.Equal(got, []uint64{5, 102}) || !c.TookAll() {
+		t.Errorf("claimed %v, all: %v", got, c.TookAll())
+	}
+	if err := c.Release(); err != nil {
+		t.Fatal(err)
+	}
+
+	c = claim(4)
+	storetest.Enqueue(t, env.DB, storetest.Products(3)...)
+	few := storetest.Limits
+	few.Rows = 5
+	if got := more(c, few); !slices.Equal(got, []uint64{103}) || c.TookAll() {
+		t.Errorf("claimed %v of five rows, all: %v", got, c.TookAll())
+	}
+	claimed := storetest.Claim(t, two, storetest.Limits)
+	if got := storetest.IDs(claimed.Rows); !slices.Equal(got, []uint64{104, 105}) {
+		t.Errorf("another session claimed %v", got)
+	}
+	if err := claimed.Release(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Settle(t.Context(), store.Settlement{Done: []uint64{5, 100, 101, 103}}); err != nil {
+		t.Fatal(err)
+	}
+	claimed = storetest.Claim(t, two, storetest.Limits)
+	if got := storetest.IDs(claimed.Rows); !slices.Equal(got, []uint64{102, 104, 105}) {
+		t.Errorf("%v are left", got)
+	}
+	if err := claimed.Release(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A claim skips the rows in Pass, and a claim with Only takes these rows alone. This holds for
 // cache_outbox from its start and beyond the head, where other rows stay unlocked, and for delayed
 // rows.

@@ -140,6 +140,12 @@ func (c *Counts) Add(late time.Duration) {
 	}
 }
 
+// Merge adds other counts.
+func (c *Counts) Merge(more Counts) {
+	c.Batches, c.Rows, c.Dead = c.Batches+more.Batches, c.Rows+more.Rows, c.Dead+more.Dead
+	c.Within100ms, c.Within1s, c.Within10s = c.Within100ms+more.Within100ms, c.Within1s+more.Within1s, c.Within10s+more.Within10s
+}
+
 // Checks are the results of all spot checks of the batches that this process settled in one minute.
 // A check is one key of one batch, even if it takes several looks.
 type Checks struct {

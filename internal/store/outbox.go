@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -102,6 +103,7 @@ type Claim struct {
 	named     bool // it lists rows by their IDs
 	// start of the claim if it left out no visible row except those in Pass; otherwise zero
 	sawAll time.Time
+	more   []*Claim // see More
 }
 
 // IsDelayed reports whether the rows are from cache_outbox_delayed.
@@ -159,6 +161,48 @@ func (q *Queue) claimFrom(ctx context.Context, t *table, limits ClaimLimits, at 
 		return nil, c.Release()
 	}
 	return c, nil
+}
+
+// TookAll reports whether the claim left out no visible row of cache_outbox, except those in Pass and
+// those that other sessions hold.
+func (c *Claim) TookAll() bool { return !c.sawAll.IsZero() }
+
+// More claims rows that were committed since a claim that TookAll. It returns nil if there are none.
+// They belong to the transaction of c: Settle settles them too, and Release releases them. An error
+// does not end c.
+func (c *Claim) More(ctx context.Context, limits ClaimLimits) (*Claim, error) {
+	began := time.Now()
+	more := &Claim{queue: c.queue, tx: c.tx, table: c.table, Unseen: c.sawAll}
+	if err := more.fetch(ctx, limits, start{}); err != nil {
+		return nil, fmt.Errorf("claim more rows: %w", err)
+	}
+	c.sawAll = time.Time{}
+	if len(more.Left) == 0 && len(more.Rows) < limits.Rows {
+		c.sawAll = began
+	}
+	held := c.allRows() // no session skips its own locks
+	more.Rows = slices.DeleteFunc(more.Rows, func(r ClaimedRow) bool {
+		_, found := slices.BinarySearchFunc(held, r.ID, func(h ClaimedRow, id uint64) int { return cmp.Compare(h.ID, id) })
+		return found
+	})
+	if len(more.Rows) == 0 {
+		return nil, nil
+	}
+	c.more = append(c.more, more)
+	return more, nil
+}
+
+// allRows returns the rows of c and of More, in ascending order of their IDs.
+func (c *Claim) allRows() []ClaimedRow {
+	if len(c.more) == 0 {
+		return c.Rows
+	}
+	rows := slices.Clone(c.Rows)
+	for _, more := range c.more {
+		rows = append(rows, more.Rows...)
+	}
+	slices.SortFunc(rows, func(a, b ClaimedRow) int { return cmp.Compare(a.ID, b.ID) })
+	return rows
 }
 
 // Release releases the rows. The next claim may take them immediately.

@@ -33,6 +33,20 @@ type Settlement struct {
 	Counts     Counts
 }
 
+// Append adds the outcome of Claim.More, whose rows were unlinked later.
+func (s *Settlement) Append(more Settlement) {
+	s.Done, s.Delays, s.Dead = append(s.Done, more.Done...), append(s.Delays, more.Delays...), append(s.Dead, more.Dead...)
+	s.Repeats, s.Sweeps, s.Journal = append(s.Repeats, more.Repeats...), append(s.Sweeps, more.Sweeps...), append(s.Journal, more.Journal...)
+	if s.Position == (Position{}) {
+		s.Born = more.Born
+	}
+	if more.Position != (Position{}) {
+		s.Position = more.Position
+	}
+	s.Marks = s.Marks.append(more.Marks)
+	s.Counts.Merge(more.Counts)
+}
+
 // A Delay postpones a row, with a reason that operators see.
 type Delay struct {
 	ID       uint64
@@ -72,8 +86,9 @@ func (c *Claim) Settle(ctx context.Context, s Settlement) error {
 		return fmt.Errorf("settle rows: %w", err)
 	}
 	if c.table == hot && !c.named {
-		c.queue.planner.settled(time.Now(), c.Rows, gone)
-		if len(gone) == len(c.Rows) {
+		rows := c.allRows()
+		c.queue.planner.settled(time.Now(), rows, gone)
+		if len(gone) == len(rows) {
 			c.queue.planner.sawAll(c.sawAll)
 		}
 	}
