@@ -68,7 +68,7 @@ verify: ## Check every read of the cache for an hour while things break; SEED=n,
 	@scripts/verify $(if $(SEED),--seed $(SEED)) $(VERIFY)
 
 .PHONY: conform
-conform: ## Judge package cache against the protocol in 4,200 schedules, as any reader; CONFORM='--seed 7 --only pair' chooses some
+conform: ## Judge package cache against the protocol in 4,400 schedules, as any reader; CONFORM='--seed 7 --only pair' chooses some
 	@scripts/conform $(CONFORM)
 
 .PHONY: verify-locks
@@ -78,6 +78,10 @@ verify-locks: ## Count the updates lost under locks until a million sections are
 .PHONY: bench-%
 bench-%: ## Measure one mode beside a floor, such as bench-drain; BENCH='--runs 9' goes to it
 	@scripts/bench $* $(BENCH)
+
+.PHONY: bench-chart
+bench-chart: ## Measure the rows of the chart in docs/benchmarks.md and draw it; BENCH='--runs 1' shortens it
+	@scripts/bench-chart $(BENCH)
 
 .PHONY: bench-peers
 bench-peers: ## Measure beside other outboxes; BENCH='--runs 1' shortens it

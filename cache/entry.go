@@ -196,11 +196,9 @@ func (e *entry) parseFields(rest []byte) (_ []byte, ok bool) {
 		var n int64
 		switch name {
 		case 't':
-			decoder := json.NewDecoder(bytes.NewReader(rest))
-			if decoder.Decode(&e.Tags) != nil {
+			if e.Tags, rest, ok = cutTexts(rest); !ok {
 				return nil, false
 			}
-			rest = rest[decoder.InputOffset():]
 			continue
 		case 'c':
 			if e.Codec, rest, ok = cutText(rest); !ok {
@@ -251,6 +249,29 @@ func cutText(text []byte) (s string, rest []byte, ok bool) {
 		return "", nil, false
 	}
 	return string(text[1 : n+1]), text[n+2:], true
+}
+
+// cutTexts reads an object of texts. One that has nothing escaped in it takes no decoder.
+func cutTexts(text []byte) (texts map[string]string, rest []byte, ok bool) {
+	texts, rest = map[string]string{}, text
+	for begin := byte('{'); len(rest) > 0 && rest[0] == begin; begin = ',' {
+		var name string
+		if name, rest, ok = cutText(rest[1:]); !ok || len(rest) == 0 || rest[0] != ':' {
+			break
+		}
+		if texts[name], rest, ok = cutText(rest[1:]); !ok {
+			break
+		}
+		if len(rest) > 0 && rest[0] == '}' {
+			return texts, rest[1:], true
+		}
+	}
+	texts = nil
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	if decoder.Decode(&texts) != nil {
+		return nil, nil, false
+	}
+	return texts, text[decoder.InputOffset():], true
 }
 
 // fresh, stale and onError report what the entry is good for at a time of Redis.

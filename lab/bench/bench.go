@@ -38,8 +38,8 @@ type Config struct {
 	Reader []string
 	// Binary is the program "unstale". The mode heavy measures a process of it.
 	Binary string
-	// Only is the one kind of rows that the mode heavy measures, or the one table of the mode
-	// migrate. Empty: all.
+	// Only is the one kind of rows that the mode heavy measures, the one table of the mode migrate,
+	// or "pinned" for the hits, misses and warm-up of the mode cache. Empty: all.
 	Only string
 	// Progress receives one line per step. Nil discards them.
 	Progress io.Writer

@@ -109,6 +109,8 @@ func wantOneLoad(t *testing.T, details map[string]any) {
 	for _, name := range []string{"memory_hit", "redis_hit", "redis_hit_with_tag", "miss", "miss_with_tag", "warm_up"} {
 		if p, _ := details[name].(pair); p.Ours <= 0 || p.Floor <= 0 || p.Ratio <= 0 || p.Unit == "" {
 			t.Errorf("%s: %v", name, details[name])
+		} else if correct := p.Correct > 0 && p.CorrectRatio > 0; correct != (name != "memory_hit") {
+			t.Errorf("%s: correct floor %v", name, p)
 		}
 	}
 	// The heap also has what other tests of this process allocate, so only the program can measure it.

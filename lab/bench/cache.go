@@ -30,6 +30,8 @@ const (
 	// would be no figure.
 	patientTimeout = 5 * time.Second
 	spreadParts    = 5
+	// onlyPinned is the value of Config.Only for the hits, misses and the warm-up
+	onlyPinned = "pinned"
 )
 
 // A product is the value that is cached.
@@ -49,6 +51,9 @@ type pair struct {
 	Floor float64 `json:"floor"`
 	// the median of the rounds' ratios, which a busy machine moves less than the medians of each
 	Ratio float64 `json:"ratio"`
+	// the same for the shortest program that keeps the promises; 0: there is none
+	Correct      float64 `json:"correct,omitempty"`
+	CorrectRatio float64 `json:"correct_ratio,omitempty"`
 	// how far the medians of the ratios of five parts of the run are apart, as a share of Ratio; 0:
 	// not known
 	Spread float64 `json:"spread,omitempty"`
@@ -60,15 +65,15 @@ func (p pair) String() string {
 	if p.Spread > 0 {
 		text += fmt.Sprintf(", spread %.1f %%", 100*p.Spread)
 	}
+	if p.Correct > 0 {
+		text += fmt.Sprintf("; correct floor %.4g %s, ratio %.3g", p.Correct, p.Unit, p.CorrectRatio)
+	}
 	return text
 }
 
 // newPair returns the medians of the rounds.
 func newPair(ours, floor []float64, unit string) pair {
-	ratios := make([]float64, len(ours))
-	for i := range ours {
-		ratios[i] = ours[i] / floor[i]
-	}
+	ratios := ratiosOf(ours, floor)
 	p := pair{Ours: median(ours), Floor: median(floor), Ratio: median(ratios), Unit: unit}
 	if size := len(ratios) / spreadParts; size > 0 {
 		var parts []float64
@@ -78,6 +83,21 @@ func newPair(ours, floor []float64, unit string) pair {
 		p.Spread = (slices.Max(parts) - slices.Min(parts)) / p.Ratio
 	}
 	return p
+}
+
+// newTriple returns the medians of the rounds of unstale, the floor and the correct floor.
+func newTriple(ours, floor, correct []float64, unit string) pair {
+	p := newPair(ours, floor, unit)
+	p.Correct, p.CorrectRatio = median(correct), median(ratiosOf(ours, correct))
+	return p
+}
+
+func ratiosOf(ours, floor []float64) []float64 {
+	ratios := make([]float64, len(ours))
+	for i := range ours {
+		ratios[i] = ours[i] / floor[i]
+	}
+	return ratios
 }
 
 // readThrough measures package cache: a hit in memory against otter, a hit in Redis against GET, a
@@ -116,16 +136,17 @@ func readThrough(ctx context.Context, cfg Config) (r *Report, err error) {
 		err = warmUp(ctx, cfg, client, details)
 	}
 	err = errors.Join(err, unpin())
-	if err == nil {
+	whole := cfg.Only != onlyPinned
+	if err == nil && whole {
 		err = crowd(ctx, cfg, server, details)
 	}
-	if err == nil {
+	if err == nil && whole {
 		err = underLoad(ctx, cfg, server, client, details)
 	}
-	if err == nil {
+	if err == nil && whole {
 		err = memoryOfEntries(ctx, cfg, client, details)
 	}
-	if err == nil {
+	if err == nil && whole {
 		err = missAtOnce(ctx, cfg, server.url, details)
 	}
 	if err != nil {
@@ -158,40 +179,44 @@ func newMemoryReader(ctx context.Context, client *redis.Client, size int) (c *ca
 	return c, channel, nil
 }
 
-// besideRedis measures hits in Redis and misses, and returns the hits without a tag.
+// besideRedis measures hits in Redis and misses beside a worker's sign of life, and returns the hits
+// without a tag.
 func besideRedis(ctx context.Context, cfg Config, client *redis.Client, details map[string]any) (untagged pair, err error) {
+	defer keepAlive(ctx, client)()
 	c, err := newReader(cache.Config{Redis: client})
 	if err != nil {
 		return pair{}, err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
-	text, err := json.Marshal(someProduct)
-	if err != nil {
+	correct := newCorrectReader(client)
+	if err := correct.load(ctx); err != nil {
 		return pair{}, err
 	}
-	if err := client.Set(ctx, "bare", text, time.Hour).Err(); err != nil {
+	if err := floorStore(ctx, client, "bare", someProduct); err != nil {
 		return pair{}, err
 	}
 	n := 0
-	for suffix, policy := range map[string]*cache.Policy{"": cache.Static, "_with_tag": cache.Static.Tagged("t")} {
-		key := "k" + suffix
+	next := func(name string) string { n++; return name + strconv.Itoa(n) }
+	for suffix, tag := range map[string]string{"": "", "_with_tag": "t"} {
+		key, policy := "k"+suffix, cache.Static
+		if tag != "" {
+			policy = cache.Static.Tagged(tag)
+		}
 		if _, err := cache.Fetch(ctx, c, key, loadProduct, policy); err != nil {
 			return pair{}, err
 		}
-		hits, err := cfg.beside("redis_hit"+suffix, redisCalls, func() error { return floorRead(ctx, client, "bare") }, func() error {
-			_, err := cache.Fetch(ctx, c, key, loadProduct, policy)
-			return err
+		hits, err := cfg.beside("redis_hit"+suffix, redisCalls, ways{
+			floor:   func() error { return floorRead(ctx, client, "bare") },
+			correct: func() error { _, err := correct.read(ctx, readerPrefix+key, tag); return err },
+			ours:    func() error { _, err := cache.Fetch(ctx, c, key, loadProduct, policy); return err },
 		})
 		if err != nil {
 			return pair{}, err
 		}
-		misses, err := cfg.beside("miss"+suffix, redisCalls, func() error {
-			n++
-			return floorMiss(ctx, client, "bare"+strconv.Itoa(n))
-		}, func() error {
-			n++
-			_, err := cache.Fetch(ctx, c, "k"+strconv.Itoa(n), loadProduct, policy)
-			return err
+		misses, err := cfg.beside("miss"+suffix, redisCalls, ways{
+			floor:   func() error { return floorMiss(ctx, client, next("bare")) },
+			correct: func() error { return correct.miss(ctx, next("correct"), tag) },
+			ours:    func() error { _, err := cache.Fetch(ctx, c, next("k"), loadProduct, policy); return err },
 		})
 		if err != nil {
 			return pair{}, err
@@ -266,13 +291,13 @@ func besideOtter(ctx context.Context, cfg Config, client *redis.Client, details 
 		_, err := cache.Fetch(ctx, c, keys[i%memoryKeys], loadProduct, cache.Static)
 		return err
 	}
-	hits, err := cfg.beside("memory_hit", memoryCalls, func() error {
+	hits, err := cfg.beside("memory_hit", memoryCalls, ways{floor: func() error {
 		i++
 		if _, ok := bare.GetIfPresent(keys[i%memoryKeys]); !ok {
 			return fmt.Errorf("otter has lost %s", keys[i%memoryKeys])
 		}
 		return nil
-	}, ours)
+	}, ours: ours})
 	if err != nil {
 		return err
 	}
@@ -305,17 +330,25 @@ func (c Config) rounds() int { return c.Runs * max(cacheRounds/c.Scale, 1) }
 // calls returns how often each of a pair is called, with so many in a round.
 func (c Config) calls(each int) int { return (c.rounds() + 1) * each }
 
-// beside alternates a floor and unstale in rounds of tens of milliseconds, after one that does not
-// count. Every second round starts with the other one.
-func (c Config) beside(name string, each int, floor, ours func() error) (pair, error) {
+// ways are the ways to do the same: without promises, by the shortest program that keeps them, or
+// nil, and by unstale.
+type ways struct{ floor, correct, ours func() error }
+
+// beside alternates the ways in rounds of tens of milliseconds, after one that does not count. Each
+// round starts with another one.
+func (c Config) beside(name string, each int, w ways) (pair, error) {
 	fmt.Fprintln(c.Progress, name)
-	var times [2][]float64
+	kinds := []func() error{w.floor, w.ours}
+	if w.correct != nil {
+		kinds = append(kinds, w.correct)
+	}
+	times := make([][]float64, len(kinds))
 	for round := range c.rounds() + 1 {
-		for turn := range 2 {
-			kind := (turn + round) % 2
+		for turn := range kinds {
+			kind := (turn + round) % len(kinds)
 			seconds, err := timed(func() error {
 				for range each {
-					if err := [...]func() error{floor, ours}[kind](); err != nil {
+					if err := kinds[kind](); err != nil {
 						return err
 					}
 				}
@@ -328,6 +361,9 @@ func (c Config) beside(name string, each int, floor, ours func() error) (pair, e
 				times[kind] = append(times[kind], 1e6*seconds/float64(each))
 			}
 		}
+	}
+	if w.correct != nil {
+		return newTriple(times[1], times[0], times[2], "us"), nil
 	}
 	return newPair(times[1], times[0], "us"), nil
 }

@@ -24,6 +24,9 @@ const (
 	crowdTurns = 10     // rounds of a run
 )
 
+// aliveSource is the field of the sign of life that keepAlive writes.
+const aliveSource = "bench"
+
 // crowdCallers are the numbers of callers.
 var crowdCallers = []int{1, 16, 64, 512}
 
@@ -158,16 +161,17 @@ func together(callers, each int, keys []string, read func(key string) error) err
 func keepAlive(ctx context.Context, client *redis.Client) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var writer sync.WaitGroup
-	write := func() {
-		if now, err := client.Time(ctx).Result(); err == nil {
-			client.HSet(ctx, protocol.AliveKey(""), "bench", protocol.Alive{Time: now.UnixMicro(), Lease: 10_000, Epoch: "ABCDEFGHIJKLMNOPQRSTUVWXYZ", Map: "0123456789abcdef"}.String())
-		}
-	}
-	write()
+	writeAlive(ctx, client)
 	writer.Go(func() {
 		for sleep.For(ctx, 500*time.Millisecond) == nil {
-			write()
+			writeAlive(ctx, client)
 		}
 	})
 	return func() { cancel(); writer.Wait(); client.Del(context.WithoutCancel(ctx), protocol.AliveKey("")) }
+}
+
+func writeAlive(ctx context.Context, client *redis.Client) {
+	if now, err := client.Time(ctx).Result(); err == nil {
+		client.HSet(ctx, protocol.AliveKey(""), aliveSource, protocol.Alive{Time: now.UnixMicro(), Lease: correctLife.Milliseconds(), Epoch: "ABCDEFGHIJKLMNOPQRSTUVWXYZ", Map: "0123456789abcdef"}.String())
+	}
 }

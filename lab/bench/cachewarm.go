@@ -30,15 +30,20 @@ func warmUp(ctx context.Context, cfg Config, client *redis.Client, details map[s
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
+	defer keepAlive(ctx, client)()
+	correct := newCorrectReader(client)
+	if err := correct.load(ctx); err != nil {
+		return err
+	}
 	n := max(warmKeys/cfg.Scale, 1)
-	var rates [2][]float64
+	var rates [3][]float64
 	for round := range cfg.Runs*warmRounds + 1 {
 		fmt.Fprintf(cfg.Progress, "warm-up, %d of %d\n", round, cfg.Runs*warmRounds)
 		keys := make([]string, n)
 		for i := range keys {
 			keys[i] = fmt.Sprint("warm:", round, ":", i)
 		}
-		kinds := [2]func() error{func() error {
+		kinds := [len(rates)]func() error{func() error {
 			for part := range warmFloors {
 				if err := floorWarm(ctx, client, fmt.Sprint(part), keys); err != nil {
 					return err
@@ -51,6 +56,12 @@ func warmUp(ctx context.Context, cfg Config, client *redis.Client, details map[s
 				err = fmt.Errorf("%+v of %d keys", got, n)
 			}
 			return err
+		}, func() error {
+			some := make([]string, n)
+			for i := range some {
+				some[i] = "correct:" + keys[i]
+			}
+			return correct.warm(ctx, some)
 		}}
 		for turn := range kinds {
 			kind := (turn + round) % len(kinds)
@@ -59,14 +70,15 @@ func warmUp(ctx context.Context, cfg Config, client *redis.Client, details map[s
 				return err
 			}
 			if round > 0 { // the first one does not count
-				rates[kind] = append(rates[kind], float64(n*[2]int{warmFloors, 1}[kind])/seconds)
+				rates[kind] = append(rates[kind], float64(n*[...]int{warmFloors, 1, 1}[kind])/seconds)
 			}
 		}
 		if err := client.FlushDB(ctx).Err(); err != nil { // all rounds begin alike
 			return err
 		}
+		writeAlive(ctx, client)
 	}
-	details["warm_up"] = newPair(rates[1], rates[0], "keys/s")
+	details["warm_up"] = newTriple(rates[1], rates[0], rates[2], "keys/s")
 	return nil
 }
 

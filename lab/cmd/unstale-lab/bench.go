@@ -65,9 +65,25 @@ variables REDIS_URL and MYSQL_DSN are not read: they may name a production syste
 	cmd.Flags().StringVar(&mapFile, "map", "mapping.yaml", "map with the entities of the shipped one; without it, rows of one kind only")
 	cmd.Flags().IntVar(&cfg.Workers, "workers", 1, "drain and cost: number of workers")
 	cmd.Flags().StringVar(&cfg.Binary, "binary", beside(), "heavy: the program to measure")
-	cmd.Flags().StringVar(&cfg.Only, "only", "", "heavy: one kind of rows, such as patterns; migrate: one table")
+	cmd.Flags().StringVar(&cfg.Only, "only", "", "heavy: one kind of rows, such as patterns; migrate: one table; cache: pinned, for hits, misses and the warm-up")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	cmd.AddCommand(&cobra.Command{
+		Use:   "chart FILE...",
+		Short: "Draw the ratios of reports of --json as an SVG",
+		Example: `  unstale-lab bench cache --json > cache.json
+  unstale-lab bench chart cache.json > chart.svg`,
+		Args: usage(cobra.MinimumNArgs(1)),
+		RunE: func(_ *cobra.Command, files []string) error {
+			reports := make([][]byte, len(files))
+			for i, file := range files {
+				var err error
+				if reports[i], err = os.ReadFile(file); err != nil {
+					return err
+				}
+			}
+			return bench.Chart(os.Stdout, reports)
+		},
+	}, &cobra.Command{
 		Use: "reader", Hidden: true, Short: "Be a reader process of the mode cache", Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			keyspace.SetClientLog(nil)
