@@ -44,9 +44,9 @@ func (s *scriptedRedis) Publish(ctx context.Context, channel string, f protocol.
 	return s.Redis.Publish(ctx, channel, f, news)
 }
 
-// While a batch is open, the rows of each hint are unlinked and published at once, a key again if
-// a later row has it, and rows with lower IDs too. One commit settles all of them, with one row of
-// the journal. A row that needs more than an UNLINK ends the batch.
+// Sentence 3: while a batch is open, the rows of each hint are unlinked and published immediately, a
+// key again if a later row has it, and rows with lower IDs too. One commit settles all of them, with
+// one row of the journal. A row that needs more than an UNLINK ends the batch.
 func TestHintsAreCollected(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)

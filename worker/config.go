@@ -117,8 +117,8 @@ type Config struct {
 	WakeChannel string
 	// WakeInterval is the shortest time between two claims that wake-ups cause. A wake-up that comes
 	// sooner waits, and its rows are processed together with others. 0 to 1 min. Default 0: each
-	// wake-up claims immediately. In both cases, while wake-ups follow each other within 10 ms, rows
-	// of up to 10 ms are unlinked separately and settled together.
+	// wake-up claims immediately. Below 10 ms, while wake-ups follow each other within 10 ms, rows of
+	// up to 10 ms are unlinked separately and settled together.
 	WakeInterval time.Duration
 }
 

@@ -144,9 +144,9 @@ type Hooks struct {
 
 // A BatchReport describes one attempt to process a batch.
 type BatchReport struct {
-	Start, End time.Time
-	Rows       int      // rows in the batch
-	Traces     []string // distinct values of the column trace, in the order of the rows
+	Start, End time.Time // Start may precede the insert of rows that the batch has collected
+	Rows       int       // rows in the batch
+	Traces     []string  // distinct values of the column trace, in the order of the rows
 	// FirstID and LastID are the lowest and the highest ID in cache_outbox. Both are 0 if the batch
 	// has only rows that were inserted into cache_outbox_delayed.
 	FirstID, LastID uint64

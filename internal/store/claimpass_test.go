@@ -19,6 +19,7 @@ func TestClaimMore(t *testing.T) {
 		t.Fatal(err)
 	}
 	one, two := storetest.Open(t, env.DSN), storetest.Open(t, env.DSN)
+	one.Queue.EveryScanIsQuick()
 	more := func(c *store.Claim, l store.ClaimLimits) []uint64 {
 		t.Helper()
 		next, err := c.More(t.Context(), l)

@@ -106,7 +106,7 @@ type Batch struct {
 	SettledAt  time.Time `db:"settled_at"` // UTC, the database's clock
 	Rows       int       `db:"row_count"`
 	MapVersion string    `db:"map_version"`
-	// Born is Settlement.Born of the latest unlink of the batch. Only ReadJournal and ClaimHeal
+	// Born is Settlement.Born of the batch, or of its latest replay. Only ReadJournal and ClaimHeal
 	// read it.
 	Born uint64 `db:"born_us"`
 	// Journey is nil if the timeline is unknown. Only SearchJournal reads it.

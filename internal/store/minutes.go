@@ -111,8 +111,8 @@ var Limits = []time.Duration{100 * time.Millisecond, time.Second, 10 * time.Seco
 
 // Counts are the counts of one settled batch.
 type Counts struct {
-	// Batches is 1 if the batch unlinked at least one key or tag. A batch that can be sampled by a
-	// spot check is one of these.
+	// Batches is how many claims of the batch unlinked at least one key or tag. Each can be sampled
+	// by a spot check.
 	Batches uint64
 	// Rows are the settled rows with at least one key or tag. They do not include scheduled rows
 	// and repeats, which are late on purpose, and rows with only patterns and index sets, whose
