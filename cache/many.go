@@ -10,16 +10,16 @@ import (
 	"github.com/unstale/unstale/internal/sleep"
 )
 
-// FetchMany is like Fetch for several keys. It makes one round trip to each node per 500 cached keys
-// or about 256 KiB of values, and one more for the leases of the others, which one call of load
-// gets. What a round trip does not answer in time is asked for again, once, with its lease. load
-// returns the values of the keys that exist. Its context is like the context of a Loader, and the
-// settings of a Fill apply to the whole load.
+// FetchMany is like Fetch for several keys. It makes one round trip to each node per 500 cached
+// keys or about 256 KiB of values, and one more for the leases of the others, which one call of
+// load gets. A key that a round trip does not answer in time is requested again once, with its
+// lease. load returns the values of the keys that exist. Its context is like the context of a
+// Loader, and the settings of a Fill apply to the whole load.
 //
 // The result has the values that were found, even if there is an error: a *LoadError with the keys
-// that could not be loaded, or an error for the whole call, as of Fetch. Callers of FetchMany in one process
-// share loads. A load can fail because of any of its keys, so its error is also returned to waiting
-// callers of all of its keys. Other waiting callers load again.
+// that could not be loaded, or an error for the whole call, as of Fetch. Callers of FetchMany in
+// one process share loads. A load can fail because of any of its keys, so its error is also
+// returned to waiting callers of all of its keys. Other waiting callers load again.
 func FetchMany[T any](ctx context.Context, c *Cache, keys []string, load func(ctx context.Context, keys []string) (map[string]T, error), p *Policy) (map[string]T, error) {
 	found := make(map[string]T, len(keys))
 	b := &group{c: c, load: func(ctx context.Context, keys []string, each func(string, any)) error {
@@ -557,8 +557,8 @@ func (b *group) enter(w *want, l *manyLoad, round int) {
 	}
 }
 
-// await waits for the flights, and collects the known values. It returns the wants whose flights had
-// no usable result, and the first error.
+// await waits for the flights, and collects the known values. It returns those of wants whose
+// flights had no usable result, and the first error.
 func (b *group) await(ctx context.Context, wants []*want, values map[string]any) (again []*want, err error) {
 	if FillFrom(ctx).runsIn(&b.c.loaders) {
 		for _, w := range wants {

@@ -52,13 +52,9 @@ func (r *runner) collect(ctx context.Context, t turn, c *store.Claim, limits sto
 		p.settlement.Marks.Claimed = claimed
 		p.settlement.Counts, p.entities = p.counts(r.Store.Queue.Age, next, &p.settlement)
 		p.full = len(next.Rows) >= limits.Rows || len(next.Left) > 0 || len(p.changes)+len(p.aside) < len(next.Rows)
-		rows += len(p.changes)
-		for next = nil; next == nil && p.isPlain() && c.TookAll() && rows < collectRows && r.hinted(ctx, t, claimed); {
-			claimed = time.Now()
-			answered := r.metrics.mysql.timeCall(callClaim)
-			next, err = c.More(ctx, limits)
-			answered()
-			if err != nil {
+		next = nil
+		if rows += len(p.changes); p.isPlain() && rows < collectRows {
+			if next, err = r.more(ctx, t, c, limits, p); err != nil {
 				return parts, err
 			}
 		}
@@ -66,11 +62,25 @@ func (r *runner) collect(ctx context.Context, t turn, c *store.Claim, limits sto
 	return parts, nil
 }
 
+// more returns the next claim that a hint leads to, or nil when the turn is over. p is the last
+// part.
+func (r *runner) more(ctx context.Context, t turn, c *store.Claim, limits store.ClaimLimits, p *part) (next *store.Claim, err error) {
+	claimed := p.settlement.Marks.Claimed
+	for next == nil && err == nil && c.TookAll() && r.hinted(ctx, t, claimed) {
+		claimed = time.Now()
+		answered := r.metrics.mysql.timeCall(callClaim)
+		next, err = c.More(ctx, limits)
+		answered()
+		p.full = p.full || !c.TookAll()
+	}
+	return next, err
+}
+
 // hinted waits for a hint while the turn is open, and then until the wake interval since the last
 // claim has passed.
 func (r *runner) hinted(ctx context.Context, t turn, claimed time.Time) bool {
 	earliest := claimed.Add(r.cfg.WakeInterval)
-	if left := time.Until(t.open); left <= 0 || !earliest.Before(t.open) {
+	if !time.Now().Before(t.open) || !earliest.Before(t.open) {
 		return false
 	}
 	timer := time.NewTimer(time.Until(t.open))

@@ -69,8 +69,8 @@
 //
 // The duplicate window of 1 and 3 is one batch: keys that a crashed worker had unlinked but not
 // settled are unlinked and published again. While wake-ups are frequent, a batch collects their
-// rows for up to 10 ms: it unlinks and publishes the keys of each claim at once, and settles all
-// rows together.
+// rows for up to 10 ms: it unlinks and publishes the keys of each claim immediately, and settles
+// all rows together.
 //
 // docs/glossary.md defines the terms.
 package worker

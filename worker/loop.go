@@ -261,8 +261,11 @@ func (l *loop) checkRedis(ctx context.Context, now time.Time, next *clock) (err 
 // statement without a transaction. If rows are likely, it skips that query, which saves a round
 // trip before the claim.
 func (l *loop) pollBatch(ctx context.Context, next *clock) (Result, error) {
-	if next.likely {
+	if next.likely && !next.unsure && l.lanes.nextHeavy() == nil {
 		return l.lanes.hints(ctx, next.open)
+	}
+	if next.likely { // healing and heavy rows do not wait for hints
+		return l.lanes.light(ctx, l.lanes.hot)
 	}
 	looking, cancel := context.WithTimeout(ctx, l.limit)
 	defer cancel()

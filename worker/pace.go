@@ -8,7 +8,8 @@ import (
 const (
 	shortestWait = 5 * time.Millisecond // of polling, unless pages are full
 	gatherRows   = 8                    // that a batch should find at a light load
-	// While hints follow each other faster than this, a batch collects them for as long.
+	// While hints follow each other faster than this, a batch collects them for as long, unless the
+	// wake interval is as long.
 	collectTime = 10 * time.Millisecond
 )
 
@@ -16,8 +17,8 @@ const (
 // or ten, so waits grow until each finds some rows, up to the idle interval. Rows at a light load
 // are collected, and rows at a heavy load hardly wait. After a full page there is no wait. A
 // wake-up starts a batch immediately, unless the previous one began less than the wake interval
-// ago. While wake-ups are frequent, their rows are unlinked as soon, and one batch settles those of
-// several. The loop owns it.
+// ago. While wake-ups are frequent, their rows are unlinked as early as without this, and one batch
+// settles those of several. The loop owns it.
 type pace struct {
 	idle  time.Duration // the longest wait
 	apart time.Duration // the shortest time between two batches for hints
@@ -26,10 +27,11 @@ type pace struct {
 
 	wait    time.Duration // the last one
 	began   time.Time     // the step under way, or the last one
-	carried time.Time     // when the last batch began
+	carried time.Time     // when the last batch began, or, if it was open for hints, ended
 	ended   time.Time     // when it ended
 	due     time.Time     // the next step
 	hinted  bool          // that one is made for a hint
+	open    time.Time     // see beginStep
 }
 
 func newPace(cfg Config) pace {
@@ -40,10 +42,11 @@ func newPace(cfg Config) pace {
 // rows of further hints, the zero time if it is settled immediately.
 func (p *pace) beginStep(now time.Time) (open time.Time) {
 	p.began = now
-	if p.hinted && now.Sub(p.ended) < collectTime {
-		open = now.Add(collectTime)
+	p.open = time.Time{}
+	if p.hinted && p.apart < collectTime && now.Sub(p.ended) < collectTime {
+		p.open = now.Add(collectTime)
 	}
-	return open
+	return p.open
 }
 
 // next returns the wait after a step that has done r. It counts from when the step began, since
@@ -54,6 +57,9 @@ func (p *pace) next(now time.Time, r Result) time.Duration {
 	p.hinted = false
 	if hinted || r.Claimed > 0 {
 		p.carried, p.ended = p.began, now
+	}
+	if !p.open.IsZero() { // it may have claimed just now
+		p.carried = now
 	}
 	switch {
 	case r.Full:

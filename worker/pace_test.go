@@ -130,6 +130,25 @@ func TestPaceCollectsFrequentHints(t *testing.T) {
 	}
 }
 
+// The wake interval counts from the end of a batch that was open for hints, since it may have
+// claimed just then. With an interval of 10 ms and more, no batch is open.
+func TestPaceKeepsTheIntervalBehindCollectedHints(t *testing.T) {
+	t.Parallel()
+	for apart, want := range map[time.Duration]time.Duration{4 * ms: 4 * ms, 12 * ms: 0} {
+		p, now := aPace(apart), time.Now()
+		open := false
+		for range 2 { // the second batch follows the first one soon
+			p.hint(now)
+			open = !p.beginStep(now).IsZero()
+			now = now.Add(12 * ms)
+			p.next(now, Result{Claimed: 1})
+		}
+		if wait := p.hint(now); wait != want || open != (apart < collectTime) {
+			t.Errorf("interval %s: open %v, then the next hint waits %s, want %s", apart, open, wait, want)
+		}
+	}
+}
+
 // A load is the result of commits at a rate.
 type load struct {
 	rows, batches, polls int

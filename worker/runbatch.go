@@ -106,13 +106,13 @@ func (r *runner) try(ctx context.Context, t turn) (done Result, err error) {
 	}
 	if err != nil {
 		t.lane.aside.putBack(limits.Only)
-		r.cfg.Hooks.callBatch(c.Rows, began, Result{}, store.Settlement{}, err)
+		r.cfg.Hooks.callBatch(c.AllRows(), began, Result{}, store.Settlement{}, err)
 		return Result{}, err
 	}
 	for _, p := range parts {
 		t.over(limits.Only, p.claim, p.batch)
 		done.merge(p.done)
-		done.Full = p.full || !c.TookAll() && len(parts) > 1
+		done.Full = p.full
 	}
 	done.Took = time.Since(began)
 	if len(parts[0].changes) == 0 {

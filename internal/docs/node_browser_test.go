@@ -34,7 +34,7 @@ type nodeProgram struct {
 	lines *bufio.Scanner
 }
 
-// startNode runs a module in a folder where the package redis is installed. files are copied there.
+// startNode runs a module in a directory where the package redis is installed. files are copied there.
 func startNode(t *testing.T, module, url string, files ...string) *nodeProgram {
 	t.Helper()
 	folder, found := servers.Folder()

@@ -277,6 +277,8 @@ func (s *rounds) endSweep(k *kind, err error) {
 	}
 	if some := (*someAway)(nil); err != nil && !errors.As(err, &some) { // else the others continue
 		k.after, k.retry = 0, time.Now().Add(sweepPeriod)
+	}
+	if k.after == 0 && k.running == 0 { // an error has ended the round, and all of it has ended
 		s.watch.over(k.of)
 	}
 	if k.err != nil && s.watch.ctx.Err() == nil && !IsLoss(k.err) {

@@ -24,7 +24,7 @@ func (x *executor) patterns(ctx context.Context, requests []store.Sweep) (done i
 		}
 		asked[r.Name] = append(asked[r.Name], r)
 	}
-	defer x.time()()
+	defer x.measure()()
 	x.watch.markRunning(store.SweepProgress{Kind: store.SweepPattern, Patterns: len(patterns)})
 	defer x.watch.over(store.SweepPattern)
 	show := func(p keyspace.Progress) {
@@ -87,7 +87,7 @@ func (e *someAway) withSet(r store.Sweep, err error) *someAway {
 // sweep, it is a *someAway.
 func (x *executor) sets(ctx context.Context, requests []store.Sweep) (done int, err error) {
 	x.turn.Lock()
-	defer x.time()()
+	defer x.measure()()
 	x.watch.beginSets()
 	version := x.Map.Map().Version()
 	asked := make([]keyspace.SetRequest, len(requests))
@@ -195,8 +195,8 @@ type executor struct {
 	turn  sync.Mutex // held by the batch of sets that uses Redis
 }
 
-// time measures a scan or a batch, until the caller calls over.
-func (x *executor) time() (over func()) {
+// measure measures a scan or a batch, until the caller calls over.
+func (x *executor) measure() (over func()) {
 	began := time.Now()
 	return func() { x.metrics.Took(time.Since(began)) }
 }

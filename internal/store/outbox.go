@@ -103,7 +103,9 @@ type Claim struct {
 	named     bool // it lists rows by their IDs
 	// start of the claim if it left out no visible row except those in Pass; otherwise zero
 	sawAll time.Time
-	more   []*Claim // see More
+	all    []ClaimedRow // of this claim and of More, ascending by ID; nil without More
+	held   []ClaimedRow // of earlier claims of the transaction, ascending by ID: not claimed again
+	full   bool         // it read as many rows as the limit allows
 }
 
 // IsDelayed reports whether the rows are from cache_outbox_delayed.
@@ -135,7 +137,7 @@ func (q *Queue) claim(ctx context.Context, t *table, limits ClaimLimits) (*Claim
 		case err != nil || !at.isWhole():
 		case c == nil:
 			q.planner.sawAll(began)
-		case len(c.Left) == 0 && len(c.Rows) < limits.Rows:
+		case len(c.Left) == 0 && !c.full:
 			c.sawAll = began
 		}
 		if c != nil || err != nil || !at.mayHaveMore {
@@ -172,37 +174,37 @@ func (c *Claim) TookAll() bool { return !c.sawAll.IsZero() }
 // does not end c.
 func (c *Claim) More(ctx context.Context, limits ClaimLimits) (*Claim, error) {
 	began := time.Now()
-	more := &Claim{queue: c.queue, tx: c.tx, table: c.table, Unseen: c.sawAll}
+	held := c.AllRows()
+	more := &Claim{queue: c.queue, tx: c.tx, table: c.table, Unseen: c.sawAll, held: held}
 	if err := more.fetch(ctx, limits, start{}); err != nil {
 		return nil, fmt.Errorf("claim more rows: %w", err)
 	}
 	c.sawAll = time.Time{}
-	if len(more.Left) == 0 && len(more.Rows) < limits.Rows {
+	if len(more.Left) == 0 && !more.full {
 		c.sawAll = began
 	}
-	held := c.allRows() // no session skips its own locks
-	more.Rows = slices.DeleteFunc(more.Rows, func(r ClaimedRow) bool {
-		_, found := slices.BinarySearchFunc(held, r.ID, func(h ClaimedRow, id uint64) int { return cmp.Compare(h.ID, id) })
-		return found
-	})
 	if len(more.Rows) == 0 {
 		return nil, nil
 	}
-	c.more = append(c.more, more)
+	c.all = slices.SortedFunc(slices.Values(slices.Concat(held, more.Rows)), compareIDs)
 	return more, nil
 }
 
-// allRows returns the rows of c and of More, in ascending order of their IDs.
-func (c *Claim) allRows() []ClaimedRow {
-	if len(c.more) == 0 {
+// AllRows returns the rows of the claim and of More, in ascending order of their IDs.
+func (c *Claim) AllRows() []ClaimedRow {
+	if c.all == nil {
 		return c.Rows
 	}
-	rows := slices.Clone(c.Rows)
-	for _, more := range c.more {
-		rows = append(rows, more.Rows...)
-	}
-	slices.SortFunc(rows, func(a, b ClaimedRow) int { return cmp.Compare(a.ID, b.ID) })
-	return rows
+	return c.all
+}
+
+func compareIDs(a, b ClaimedRow) int { return cmp.Compare(a.ID, b.ID) }
+
+// isHeld reports whether an earlier claim of the transaction has the row: no session skips its own
+// locks.
+func (c *Claim) isHeld(r ClaimedRow) bool {
+	_, held := slices.BinarySearchFunc(c.held, r, compareIDs)
+	return held
 }
 
 // Release releases the rows. The next claim may take them immediately.
@@ -224,8 +226,12 @@ func (c *Claim) fetch(ctx context.Context, limits ClaimLimits, at start) error {
 			}
 		}
 	}
+	c.full = len(c.Rows) == limits.Rows
 	if c.table == hot && !c.named {
-		c.queue.planner.claimed(len(c.Rows) == limits.Rows)
+		c.queue.planner.claimed(c.full)
+	}
+	if len(c.held) > 0 {
+		c.Rows = slices.DeleteFunc(c.Rows, c.isHeld)
 	}
 	return c.fetchLarge(ctx, inline, limits)
 }
@@ -398,7 +404,7 @@ type databaseClock struct {
 }
 
 // createdSlack is by how much two readings of the database's clock may differ from this process's
-// clock, for example while the process is stopped for a moment.
+// clock, for example while the process is briefly stopped.
 const createdSlack = time.Second
 
 // observe records a reading of the database's clock that was taken between sent and now.

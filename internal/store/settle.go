@@ -69,8 +69,8 @@ type Repeat struct {
 	After time.Duration
 }
 
-// manyIDs is the number of IDs from which spans are worth a try. For fewer rows of a small table
-// MySQL prefers a scan.
+// With manyIDs IDs or more, spans are worth a try. For fewer rows of a small table MySQL prefers a
+// scan.
 const manyIDs = 16
 
 // Settle applies s and commits, atomically. An error ends the claim. Whether its rows were settled
@@ -86,7 +86,7 @@ func (c *Claim) Settle(ctx context.Context, s Settlement) error {
 		return fmt.Errorf("settle rows: %w", err)
 	}
 	if c.table == hot && !c.named {
-		rows := c.allRows()
+		rows := c.AllRows()
 		c.queue.planner.settled(time.Now(), rows, gone)
 		if len(gone) == len(rows) {
 			c.queue.planner.sawAll(c.sawAll)

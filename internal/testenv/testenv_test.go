@@ -138,7 +138,7 @@ func TestGivenServersAreUsedAndLeftAsTheyWere(t *testing.T) {
 func TestOneGivenServerDoesNotDecideForTheOther(t *testing.T) {
 	t.Parallel()
 	r := OwnRedis(t)
-	out, err := again(t, usesBoth, "UNSTALE_TEST_REDIS_URL="+r.URL(), "DOCKER_HOST=unix:///nonexistent/docker.sock")
+	out, err := again(t, usesBoth, "UNSTALE_TEST_DB="+os.Getenv("UNSTALE_TEST_DB"), "UNSTALE_TEST_REDIS_URL="+r.URL(), "DOCKER_HOST=unix:///nonexistent/docker.sock")
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

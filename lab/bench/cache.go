@@ -71,10 +71,13 @@ func (p pair) String() string {
 	return text
 }
 
-// newPair returns the medians of the rounds.
-func newPair(ours, floor []float64, unit string) pair {
+// newPair returns the medians of the rounds. correct is nil without a correct floor.
+func newPair(ours, floor, correct []float64, unit string) pair {
 	ratios := ratiosOf(ours, floor)
 	p := pair{Ours: median(ours), Floor: median(floor), Ratio: median(ratios), Unit: unit}
+	if correct != nil {
+		p.Correct, p.CorrectRatio = median(correct), median(ratiosOf(ours, correct))
+	}
 	if size := len(ratios) / spreadParts; size > 0 {
 		var parts []float64
 		for part := range spreadParts {
@@ -82,13 +85,6 @@ func newPair(ours, floor []float64, unit string) pair {
 		}
 		p.Spread = (slices.Max(parts) - slices.Min(parts)) / p.Ratio
 	}
-	return p
-}
-
-// newTriple returns the medians of the rounds of unstale, the floor and the correct floor.
-func newTriple(ours, floor, correct []float64, unit string) pair {
-	p := newPair(ours, floor, unit)
-	p.Correct, p.CorrectRatio = median(correct), median(ratiosOf(ours, correct))
 	return p
 }
 
@@ -338,11 +334,11 @@ type ways struct{ floor, correct, ours func() error }
 // round starts with another one.
 func (c Config) beside(name string, each int, w ways) (pair, error) {
 	fmt.Fprintln(c.Progress, name)
-	kinds := []func() error{w.floor, w.ours}
-	if w.correct != nil {
-		kinds = append(kinds, w.correct)
+	kinds := []func() error{w.floor, w.ours, w.correct}
+	if w.correct == nil {
+		kinds = kinds[:2]
 	}
-	times := make([][]float64, len(kinds))
+	var times [3][]float64
 	for round := range c.rounds() + 1 {
 		for turn := range kinds {
 			kind := (turn + round) % len(kinds)
@@ -362,8 +358,5 @@ func (c Config) beside(name string, each int, w ways) (pair, error) {
 			}
 		}
 	}
-	if w.correct != nil {
-		return newTriple(times[1], times[0], times[2], "us"), nil
-	}
-	return newPair(times[1], times[0], "us"), nil
+	return newPair(times[1], times[0], times[2], "us"), nil
 }

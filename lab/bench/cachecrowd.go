@@ -135,7 +135,7 @@ func crowdOf(ctx context.Context, cfg Config, server *redisServer, callers int, 
 	if got, want := c.Statistics().L2Hits-before, uint64((cfg.Runs*crowdTurns+1)*callers*each); got != want {
 		return fmt.Errorf("%d hits in Redis, want %d", got, want)
 	}
-	p, beside := newPair(rates[3], rates[0], "reads/s"), newPair(rates[3], rates[2], "reads/s")
+	p, beside := newPair(rates[3], rates[0], nil, "reads/s"), newPair(rates[3], rates[2], nil, "reads/s")
 	f := crowdFigure{Callers: callers, Ours: p.Ours, GETs: p.Floor, Wide: median(rates[1]), Rueidis: beside.Floor, Ratio: p.Ratio, Spread: p.Spread, Beside: beside.Ratio, Bytes: bytes[3], Plain: bytes[0]}
 	fmt.Fprintln(cfg.Progress, f)
 	details["crowd_"+strconv.Itoa(callers)] = f

@@ -78,7 +78,7 @@ func warmUp(ctx context.Context, cfg Config, client *redis.Client, details map[s
 		}
 		writeAlive(ctx, client)
 	}
-	details["warm_up"] = newTriple(rates[1], rates[0], rates[2], "keys/s")
+	details["warm_up"] = newPair(rates[1], rates[0], rates[2], "keys/s")
 	return nil
 }
 

@@ -27,13 +27,10 @@ var chartRows = []chartRow{
 	{"head", "", "a poll while rows are not purged"},
 }
 
-// A chartFigure has the ratios of a row as times: more than 1 is slower than the floor.
-type chartFigure struct{ plain, correct float64 }
-
 // Chart draws the ratios of Reports, which are JSON, as an SVG: to the floor, and to the correct
 // floor where there is one. Rows without a Report are left out; no row at all is an error.
 func Chart(w io.Writer, reports [][]byte) error {
-	of := map[chartRow]chartFigure{}
+	of := map[chartRow]pair{}
 	for _, text := range reports {
 		var r struct {
 			Report
@@ -43,16 +40,17 @@ func Chart(w io.Writer, reports [][]byte) error {
 			return fmt.Errorf("read report: %w", err)
 		}
 		for _, row := range chartRows {
+			text, detailed := r.Details[row.detail]
+			if row.mode != r.Mode || detailed != (row.detail != "") {
+				continue
+			}
 			p := pair{Ratio: r.Ratio, Unit: r.Unit}
-			if row.detail != "" {
-				p = pair{}
-				if text, ok := r.Details[row.detail]; ok {
-					if err := json.Unmarshal(text, &p); err != nil {
-						return fmt.Errorf("read %s of mode %s: %w", row.detail, r.Mode, err)
-					}
+			if detailed {
+				if err := json.Unmarshal(text, &p); err != nil {
+					return fmt.Errorf("read %s of mode %s: %w", row.detail, r.Mode, err)
 				}
 			}
-			if row.mode == r.Mode && p.Ratio > 0 {
+			if p.Ratio > 0 {
 				of[row] = p.asTimes()
 			}
 		}
@@ -60,6 +58,7 @@ func Chart(w io.Writer, reports [][]byte) error {
 	if len(of) == 0 {
 		return fmt.Errorf("none of %d reports has a figure of the chart", len(reports))
 	}
+	// in pixels, but most: the longest bar, in multiples of the floor
 	const left, unit, height, most = 240, 160, 34, 8
 	var b strings.Builder
 	y := 40
@@ -73,13 +72,13 @@ func Chart(w io.Writer, reports [][]byte) error {
 		if !ok {
 			continue
 		}
-		widest = max(widest, min(f.plain, most), f.correct)
+		widest = max(widest, min(f.Ratio, most), f.CorrectRatio)
 		fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="end">%s</text>`+"\n", left-10, y+14, html.EscapeString(row.label))
-		if f.correct > 0 {
-			bar(y, f.plain, "#9bb7d4")
-			bar(y+12, f.correct, "#1f5f99")
+		if f.CorrectRatio > 0 {
+			bar(y, f.Ratio, "#9bb7d4")
+			bar(y+12, f.CorrectRatio, "#1f5f99")
 		} else {
-			bar(y+6, f.plain, "#9bb7d4")
+			bar(y+6, f.Ratio, "#9bb7d4")
 		}
 		y += height
 	}
@@ -93,14 +92,13 @@ func Chart(w io.Writer, reports [][]byte) error {
 	return err
 }
 
-// asTimes returns the ratios as times; those of rates are inverted.
-func (p pair) asTimes() chartFigure {
-	f := chartFigure{p.Ratio, p.CorrectRatio}
+// asTimes inverts the ratios of rates, so that more than 1 is slower.
+func (p pair) asTimes() pair {
 	if strings.HasSuffix(p.Unit, "/s") {
-		f.plain = 1 / f.plain
-		if f.correct > 0 {
-			f.correct = 1 / f.correct
+		p.Ratio = 1 / p.Ratio
+		if p.CorrectRatio > 0 {
+			p.CorrectRatio = 1 / p.CorrectRatio
 		}
 	}
-	return f
+	return p
 }

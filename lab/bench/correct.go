@@ -124,7 +124,11 @@ func (r correctReader) miss(ctx context.Context, key, tag string) error {
 	if stamp != nil {
 		tags = `,"t":{` + strconv.Quote(tag) + `:` + strconv.Quote(stamp.Val().(string)) + `}`
 	}
-	return r.store(ctx, r.Client, key, lease, tags).Err()
+	fill, err := r.store(ctx, r.Client, key, lease, tags)
+	if err != nil {
+		return err
+	}
+	return stored(key, fill)
 }
 
 // take requests the lease of a key.
@@ -133,31 +137,34 @@ func (r correctReader) take(ctx context.Context, p redis.Scripter, key string) *
 }
 
 // store loads the value of a key and fills it under the lease.
-func (r correctReader) store(ctx context.Context, p redis.Scripter, key string, lease *redis.Cmd, tags string) *redis.Cmd {
-	failed := func(err error) *redis.Cmd {
-		cmd := redis.NewCmd(ctx)
-		cmd.SetErr(fmt.Errorf("fill %s: %w", key, err))
-		return cmd
-	}
+func (r correctReader) store(ctx context.Context, p redis.Scripter, key string, lease *redis.Cmd, tags string) (*redis.Cmd, error) {
 	reply, err := lease.StringSlice()
-	if err == nil && (len(reply) != 2 || reply[0] != "lease") {
-		err = fmt.Errorf("the lease is %v", reply)
-	}
-	if err != nil {
-		return failed(err)
+	if err != nil || len(reply) != 2 || reply[0] != "lease" {
+		return nil, fmt.Errorf("lease of %s: %q, %w", key, reply, err)
 	}
 	value, err := loadProduct(ctx)
 	if err != nil {
-		return failed(err)
+		return nil, err
 	}
 	text, err := json.Marshal(value)
 	if err != nil {
-		return failed(err)
+		return nil, err
 	}
-	_, birth, _ := strings.Cut(reply[1], ":")
-	micros, _ := strconv.ParseInt(birth, 10, 64)
-	entry := fmt.Appendf(nil, `{"e":%d,"b":%s%s,"v":%s}`, micros/1000+time.Hour.Milliseconds(), birth, tags, text)
-	return r.fill.EvalSha(ctx, p, correctNames(key), reply[1], entry, time.Hour.Milliseconds())
+	_, leased, _ := strings.Cut(reply[1], ":")
+	micros, err := strconv.ParseInt(leased, 10, 64)
+	if err != nil {
+		return nil, err
+	}
+	entry := fmt.Appendf(nil, `{"e":%d,"b":%s%s,"v":%s}`, micros/1000+time.Hour.Milliseconds(), leased, tags, text)
+	return r.fill.EvalSha(ctx, p, correctNames(key), reply[1], entry, time.Hour.Milliseconds()), nil
+}
+
+// stored returns an error if a fill was refused.
+func stored(key string, fill *redis.Cmd) error {
+	if done, err := fill.Int(); done != 1 || err != nil {
+		return fmt.Errorf("%s is not stored: %d, %w", key, done, err)
+	}
+	return nil
 }
 
 // correctNames returns the keys of the scripts of leases and fills.
@@ -170,40 +177,53 @@ func correctNames(key string) []string {
 // warm looks keys up and stores all that are missing, as floorWarm does, by leases and fills.
 func (r correctReader) warm(ctx context.Context, keys []string) error {
 	for some := range slices.Chunk(keys, 500) {
-		gets := make([]*redis.StringCmd, len(some))
-		leases := make([]*redis.Cmd, len(some))
-		var answered func() error
-		for _, fill := range []func(redis.Pipeliner){
-			func(p redis.Pipeliner) {
-				answered = r.ask(ctx, p)
-				for i, key := range some {
-					gets[i] = p.Get(ctx, key)
-				}
-			},
-			func(p redis.Pipeliner) {
-				for i, key := range some {
-					leases[i] = r.take(ctx, p, key)
-				}
-				answered = r.ask(ctx, p)
-			},
-			func(p redis.Pipeliner) {
-				for i, key := range some {
-					_ = r.store(ctx, p, key, leases[i], "")
-				}
-			},
-		} {
-			if _, err := r.Pipelined(ctx, func(p redis.Pipeliner) error { fill(p); return nil }); err != nil && !errors.Is(err, redis.Nil) {
-				return err
-			}
-			if err := answered(); err != nil {
-				return err
-			}
-		}
-		for i := range gets {
-			if !errors.Is(gets[i].Err(), redis.Nil) {
-				return fmt.Errorf("%s is stored already: %w", some[i], gets[i].Err())
-			}
+		if err := r.warmSome(ctx, some); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+func (r correctReader) warmSome(ctx context.Context, keys []string) error {
+	gets, leases, fills := make([]*redis.StringCmd, len(keys)), make([]*redis.Cmd, len(keys)), make([]*redis.Cmd, len(keys))
+	var before, after func() error
+	_, err := r.Pipelined(ctx, func(p redis.Pipeliner) error {
+		before = r.ask(ctx, p)
+		for i, key := range keys {
+			gets[i] = p.Get(ctx, key)
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return err
+	}
+	for i, get := range gets {
+		if !errors.Is(get.Err(), redis.Nil) {
+			return fmt.Errorf("get %s, which is not stored: %w", keys[i], get.Err())
+		}
+	}
+	_, err = r.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, key := range keys {
+			leases[i] = r.take(ctx, p, key)
+		}
+		after = r.ask(ctx, p)
+		return nil
+	})
+	if err = errors.Join(err, before(), after()); err != nil {
+		return err
+	}
+	_, err = r.Pipelined(ctx, func(p redis.Pipeliner) (err error) {
+		for i, key := range keys {
+			if fills[i], err = r.store(ctx, p, key, leases[i], ""); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	for i, fill := range fills {
+		if err == nil {
+			err = stored(keys[i], fill)
+		}
+	}
+	return err
 }
