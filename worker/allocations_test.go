@@ -3,8 +3,6 @@ package worker
 import (
 	"testing"
 	"time"
-
-	"github.com/unstale/unstale/internal/store"
 )
 
 // Between the claim and the servers, a row of one exact key allocates its plan, which is a list and
@@ -32,7 +30,7 @@ func TestAllocationsWithoutSpans(t *testing.T) {
 		rows[i].Trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	}
 	var hooks Hooks
-	if got := testing.AllocsPerRun(20, func() { hooks.callBatch(rows, time.Now(), Result{}, store.Settlement{}, nil) }); got != 0 {
+	if got := testing.AllocsPerRun(20, func() { hooks.callBatch(rows, time.Now(), Result{}, 0, nil) }); got != 0 {
 		t.Errorf("%v allocations", got)
 	}
 }

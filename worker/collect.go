@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -99,16 +100,24 @@ func (r *runner) hinted(ctx context.Context, t turn, claimed time.Time) bool {
 	return sleep.For(ctx, time.Until(earliest)) == nil
 }
 
-// settlementOf returns the outcomes of all rows.
-func settlementOf(parts []*part) (s store.Settlement) {
+// outcomes returns the settlement of each part.
+func outcomes(parts []*part) []store.Settlement {
+	list := make([]store.Settlement, len(parts))
 	for i, p := range parts {
-		if i == 0 {
-			s = p.settlement
-		} else if len(p.changes) > 0 {
-			s.Append(p.settlement)
-		}
+		list[i] = p.settlement
 	}
-	return s
+	return list
+}
+
+// receivers returns how many subscribers the message reached that reached the fewest.
+func receivers(parts []*part) int {
+	published := slices.DeleteFunc(slices.Clone(parts), func(p *part) bool { return p.done.Messages == 0 })
+	if len(published) == 0 {
+		return parts[0].settlement.Marks.Receivers
+	}
+	return slices.MinFunc(published, func(a, b *part) int {
+		return cmp.Compare(a.settlement.Marks.Receivers, b.settlement.Marks.Receivers)
+	}).settlement.Marks.Receivers
 }
 
 // processed returns the rows of all parts that were not left in the table.

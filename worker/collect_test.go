@@ -45,8 +45,9 @@ func (s *scriptedRedis) Publish(ctx context.Context, channel string, f protocol.
 }
 
 // Sentence 3: while a batch is open, the rows of each hint are unlinked and published immediately, a
-// key again if a later row has it, and rows with lower IDs too. One commit settles all of them, with
-// one row of the journal. A row that needs more than an UNLINK ends the batch.
+// key again if a later row has it, and rows with lower IDs too. One commit settles all of them, each
+// part with a row of the journal and its own time. A row that needs more than an UNLINK ends the
+// batch.
 func TestHintsAreCollected(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainMap)
@@ -88,8 +89,11 @@ func TestHintsAreCollected(t *testing.T) {
 	if !slices.EqualFunc(redis.unlinks, want, slices.Equal) || len(w.left()) > 0 {
 		t.Errorf("unlinked %v, and %v are left", redis.unlinks, w.left())
 	}
-	if settled := w.journalled(); w.count("cache_outbox_journal WHERE row_count = 4") != 1 || len(settled) != 4 || settled[7] != 1 || settled[100] != 1 {
+	if settled := w.journalled(); len(settled) != 4 || settled[7] != 1 || settled[100] != 1 {
 		t.Errorf("the journal has %v", settled)
+	}
+	if parts := w.count("(SELECT 1 FROM cache_outbox_journal GROUP BY row_count, born_us, beat HAVING COUNT(*) = 1) p"); parts != 3 {
+		t.Errorf("%d rows of the journal with their own times", parts)
 	}
 	if w.count("cache_outbox_minutes WHERE batches = 3 AND rows_settled = 3 AND dead = 1") != 1 {
 		t.Error("the rows are not counted")

@@ -181,26 +181,32 @@ func makeKnown[L ~string, M any](vec interface{ WithLabelValues(...string) M }, 
 }
 
 // batchDone counts a batch that claimed rows.
-func (m *metrics) batchDone(r Result, s store.Settlement) {
-	m.inTime.WithLabelValues("100ms").Add(float64(s.Counts.Within100ms))
-	m.inTime.WithLabelValues("1s").Add(float64(s.Counts.Within1s))
-	m.inTime.WithLabelValues("10s").Add(float64(s.Counts.Within10s))
-	m.invalidations.Add(float64(s.Counts.Rows + s.Counts.Dead))
+func (m *metrics) batchDone(r Result, settled []store.Settlement) {
+	for i := range settled {
+		m.countRows(&settled[i])
+	}
 	m.rows.WithLabelValues("unlinked").Add(float64(r.Unlinked))
 	m.rows.WithLabelValues("delayed").Add(float64(r.Delayed))
 	m.rows.WithLabelValues("dead").Add(float64(r.Dead))
 	m.rows.WithLabelValues("repeated").Add(float64(r.Repeats))
+	m.keys.Add(float64(r.Keys))
+	m.messages.Add(float64(r.Messages))
+	m.batchSeconds.Observe(r.Took.Seconds())
+	m.batchRows.Observe(float64(r.Claimed))
+	m.lastSettle.SetToCurrentTime()
+}
+
+func (m *metrics) countRows(s *store.Settlement) {
+	m.inTime.WithLabelValues("100ms").Add(float64(s.Counts.Within100ms))
+	m.inTime.WithLabelValues("1s").Add(float64(s.Counts.Within1s))
+	m.inTime.WithLabelValues("10s").Add(float64(s.Counts.Within10s))
+	m.invalidations.Add(float64(s.Counts.Rows + s.Counts.Dead))
 	for _, d := range s.Dead {
 		m.deadLettered.WithLabelValues(d.Reason).Inc()
 	}
 	for _, d := range s.Delays {
 		m.delays.WithLabelValues(d.Reason).Inc()
 	}
-	m.keys.Add(float64(r.Keys))
-	m.messages.Add(float64(r.Messages))
-	m.batchSeconds.Observe(r.Took.Seconds())
-	m.batchRows.Observe(float64(r.Claimed))
-	m.lastSettle.SetToCurrentTime()
 }
 
 // hotTable is where rows wait.

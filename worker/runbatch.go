@@ -96,17 +96,17 @@ func (r *runner) try(ctx context.Context, t turn) (done Result, err error) {
 	r.State.Loop.BatchBegan(over)
 	defer r.State.Loop.BatchEnded()
 	parts, err := r.collect(ctx, t, c, limits, m, most)
-	settlement := settlementOf(parts)
+	settled := outcomes(parts)
 	if err == nil && len(parts[0].changes) > 0 {
-		settled := r.metrics.mysql.timeCall(callSettle)
-		err = c.Settle(ctx, settlement)
-		settled()
+		answered := r.metrics.mysql.timeCall(callSettle)
+		err = c.Settle(ctx, settled...)
+		answered()
 	} else {
 		err = errors.Join(err, c.Release())
 	}
 	if err != nil {
 		t.lane.aside.putBack(limits.Only)
-		r.cfg.Hooks.callBatch(c.AllRows(), began, Result{}, store.Settlement{}, err)
+		r.cfg.Hooks.callBatch(c.AllRows(), began, Result{}, 0, err)
 		return Result{}, err
 	}
 	for _, p := range parts {
@@ -123,10 +123,10 @@ func (r *runner) try(ctx context.Context, t turn) (done Result, err error) {
 		r.settled(p, now)
 	}
 	r.database.journaled(c.Journaled)
-	r.metrics.batchDone(done, settlement)
+	r.metrics.batchDone(done, settled)
 	rows := processed(parts)
 	r.metrics.maps.entities.addRows(rows)
-	r.cfg.Hooks.callBatch(rows, began, done, settlement, nil)
+	r.cfg.Hooks.callBatch(rows, began, done, receivers(parts), nil)
 	return done, nil
 }
 

@@ -162,7 +162,7 @@ type BatchReport struct {
 }
 
 // callBatch calls the hook for one attempt to process rows, if any of them has a trace.
-func (h Hooks) callBatch(rows []store.ClaimedRow, began time.Time, r Result, s store.Settlement, failed error) {
+func (h Hooks) callBatch(rows []store.ClaimedRow, began time.Time, r Result, receivers int, failed error) {
 	if h.Batch == nil {
 		return
 	}
@@ -172,7 +172,7 @@ func (h Hooks) callBatch(rows []store.ClaimedRow, began time.Time, r Result, s s
 	}
 	report := BatchReport{
 		Start: began, End: time.Now(), Rows: len(rows), Traces: traces,
-		Err: failed, Result: r, Receivers: s.Marks.Receivers,
+		Err: failed, Result: r, Receivers: receivers,
 	}
 	if failed != nil {
 		report.Outage = maintenance.OutageState(failed)

@@ -317,18 +317,6 @@ type Marks struct {
 	Runs                         []MessageRun // as in Journey
 }
 
-// append returns the marks of rows that were claimed and unlinked later, for all rows: no step of a
-// row was later.
-func (m Marks) append(more Marks) Marks {
-	if more.Published.IsZero() {
-		more.Published, more.Receivers = m.Published, m.Receivers
-	} else if !m.Published.IsZero() {
-		more.Receivers = min(m.Receivers, more.Receivers)
-	}
-	more.Runs = append(m.Runs, more.Runs...)
-	return more
-}
-
 const journeyFormat = 1
 
 // Journey encodes the timeline of a batch that is settled now. It returns nil if the batch has no

@@ -13,15 +13,15 @@ import (
 	"github.com/unstale/unstale/internal/session"
 )
 
-// A Settlement defines the outcome of a claim's rows. Rows that it does not name stay where they
-// are.
+// A Settlement defines the outcome of the rows of Claim or of More. Rows that it does not name stay
+// where they are.
 type Settlement struct {
 	Done     []uint64       // unlinked: deleted
 	Delays   []Delay        // retried later
 	Dead     []DeadRow      // moved to the dead letters
 	Repeats  []Repeat       // repeated once later, independent of the outcome of the row
 	Sweeps   []Sweep        // requests that take longer than a batch can
-	Journal  []JournalEntry // unlinked keys, one entry per row; if empty, no journal row
+	Journal  []JournalEntry // unlinked keys, one entry per row; if empty, no row of the journal
 	Position Position       // position after the last unlink, for the journal
 	// Born is a time of Redis's clock before the first unlink, in microseconds since 1970, for the
 	// journal. 0: unknown.
@@ -31,20 +31,6 @@ type Settlement struct {
 	// journal.
 	MapVersion string
 	Counts     Counts
-}
-
-// Append adds the outcome of Claim.More, whose rows were unlinked later.
-func (s *Settlement) Append(more Settlement) {
-	s.Done, s.Delays, s.Dead = append(s.Done, more.Done...), append(s.Delays, more.Delays...), append(s.Dead, more.Dead...)
-	s.Repeats, s.Sweeps, s.Journal = append(s.Repeats, more.Repeats...), append(s.Sweeps, more.Sweeps...), append(s.Journal, more.Journal...)
-	if s.Position == (Position{}) {
-		s.Born = more.Born
-	}
-	if more.Position != (Position{}) {
-		s.Position = more.Position
-	}
-	s.Marks = s.Marks.append(more.Marks)
-	s.Counts.Merge(more.Counts)
 }
 
 // A Delay postpones a row, with a reason that operators see.
@@ -73,10 +59,20 @@ type Repeat struct {
 // scan.
 const manyIDs = 16
 
-// Settle applies s and commits, atomically. An error ends the claim. Whether its rows were settled
-// is then unknown only if COMMIT failed; they are either gone or can be claimed again.
-func (c *Claim) Settle(ctx context.Context, s Settlement) error {
-	gone, err := c.settle(ctx, s)
+// Settle applies the outcomes of c and of its More, and commits, atomically. Each has its own row in
+// the journal, since it has its own times. An error ends the claim. Whether its rows were settled is
+// then unknown only if COMMIT failed; they are either gone or can be claimed again.
+func (c *Claim) Settle(ctx context.Context, outcomes ...Settlement) error {
+	var gone []uint64
+	var counts Counts
+	err := error(nil)
+	for i := 0; i < len(outcomes) && err == nil; i++ {
+		gone, err = c.settle(ctx, gone, &outcomes[i])
+		counts.Merge(outcomes[i].Counts)
+	}
+	if err == nil {
+		err = c.finish(ctx, gone, counts)
+	}
 	if err == nil {
 		err = c.queue.db.Commit(c.tx)
 	} else {
@@ -95,13 +91,13 @@ func (c *Claim) Settle(ctx context.Context, s Settlement) error {
 	return nil
 }
 
-// settle returns the rows that are no longer in the queue.
-func (c *Claim) settle(ctx context.Context, s Settlement) (gone []uint64, err error) {
+// settle applies an outcome, and adds the rows that leave the queue to gone.
+func (c *Claim) settle(ctx context.Context, gone []uint64, s *Settlement) ([]uint64, error) {
 	gone = append(gone, s.Done...)
 	if err := RequestSweeps(ctx, c.tx, s.Sweeps); err != nil {
 		return nil, fmt.Errorf("request sweeps: %w", err)
 	}
-	err = dispose(ctx, c, c.table.repeatSQL, s.Repeats, func(r Repeat) disposal {
+	err := dispose(ctx, c, c.table.repeatSQL, s.Repeats, func(r Repeat) disposal {
 		return disposal{ID: r.ID, After: r.After.Microseconds()}
 	})
 	if err != nil {
@@ -123,20 +119,22 @@ func (c *Claim) settle(ctx context.Context, s Settlement) (gone []uint64, err er
 		return nil, fmt.Errorf("dead-letter: %w", err)
 	}
 	gone = session.AppendIDs(gone, s.Dead, func(d DeadRow) uint64 { return d.ID })
-	if err := c.journal(ctx, s); err != nil {
-		return nil, fmt.Errorf("write journal: %w", err)
-	}
-	for part := range slices.Chunk(gone, 4*session.Chunk) {
-		if err := c.remove(ctx, part); err != nil {
-			return nil, fmt.Errorf("delete: %w", err)
-		}
-	}
-	return gone, c.queue.minutes.Add(ctx, c.tx, s.Counts)
+	return gone, session.Wrap(c.journal(ctx, s), "write journal")
 }
 
-// journal writes the batch in the claim's transaction: as one row of the journal, or as several if
-// it has many names.
-func (c *Claim) journal(ctx context.Context, s Settlement) error {
+// finish deletes the rows that leave the queue, and counts.
+func (c *Claim) finish(ctx context.Context, gone []uint64, counts Counts) error {
+	for part := range slices.Chunk(gone, 4*session.Chunk) {
+		if err := c.remove(ctx, part); err != nil {
+			return fmt.Errorf("delete: %w", err)
+		}
+	}
+	return c.queue.minutes.Add(ctx, c.tx, counts)
+}
+
+// journal writes the keys in the claim's transaction: as one row of the journal, or as several if
+// there are many names.
+func (c *Claim) journal(ctx context.Context, s *Settlement) error {
 	for entries := s.Journal; len(entries) > 0; {
 		var part []JournalEntry
 		part, entries = Cut(entries)
