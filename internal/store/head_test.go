@@ -125,6 +125,31 @@ func TestStragglersAreClaimed(t *testing.T) {
 	}
 }
 
+// Polls ask for few stragglers with a prepared statement, for more of them by ranges.
+func TestPollsFindStragglers(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{1, 8, 9} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			t.Parallel()
+			env := storetest.Migrated(t)
+			s := slowStore(t, env)
+			never, late := begun(t, env, n-1), begun(t, env, 1)
+			storetest.Enqueue(t, env.DB, storetest.Products(1)...)
+			take(t, s, 1)
+			nothing(t, s)
+			testenv.Must(t, late.Commit())
+			testenv.Eventually(t, "the poll that finds it", func() bool {
+				found, err := s.Queue.Waiting(t.Context())
+				testenv.Must(t, err)
+				return found
+			})
+			takeAll(t, s, 1)
+			testenv.Must(t, never.Rollback())
+			nothing(t, s)
+		})
+	}
+}
+
 // A large transaction does not hold the head back, but excess stragglers do if they are too
 // scattered.
 func TestManyStragglers(t *testing.T) {

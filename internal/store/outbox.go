@@ -338,7 +338,7 @@ func (c *Claim) fetchLarge(ctx context.Context, inline int, limits ClaimLimits) 
 // runs them. Otherwise, parsing and resolving them takes a seventh of the cost of a batch of five
 // rows in MySQL 9.7, and a fifth in MariaDB 10.11.
 func Prepared() []string {
-	return []string{firstSQL, hot.claimSQL, hot.removeSQL, hot.removeOneSQL, RecordSQL, AddSQL}
+	return []string{firstSQL, headSQL, stragglersSQL, hot.claimSQL, hot.removeSQL, hot.removeOneSQL, RecordSQL, AddSQL}
 }
 
 // A table is a table that rows are claimed from, with its statements. Each statement, except the
