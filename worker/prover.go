@@ -39,7 +39,7 @@ type prover struct {
 
 	// late rows that another session has locked, by when they were found
 	held [store.ListedTables]map[rowAt]time.Time
-	// when other workers first wrote a status record without heavy rows since then
+	// when, at the latest, other workers wrote their first status record without heavy rows since then
 	light map[string]time.Time
 }
 
@@ -187,8 +187,9 @@ func (p *prover) mayBeHeavy(ctx context.Context, table store.ListedTable, late [
 	tells, asked := found.Add(heavyNews), time.Now()
 	workers, err := p.workers.Workers(ctx)
 	if err != nil {
-		return false
+		return true // the next listing tries again
 	}
+	took := time.Since(asked) // a record is younger by at most that
 	may, light := false, map[string]time.Time{}
 	for _, n := range workers {
 		if n.ID == p.Store.ID || !n.Lives() {
@@ -197,7 +198,7 @@ func (p *prover) mayBeHeavy(ctx context.Context, table store.ListedTable, late [
 		written, first := asked.Add(-n.Silent), p.light[n.ID]
 		if n.Heavy == nil && !written.Before(tells) {
 			if first.Before(tells) {
-				first = written
+				first = written.Add(took)
 			}
 			light[n.ID] = first
 		}

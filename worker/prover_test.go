@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,6 +33,8 @@ func TestRecordsThatExcludeHeavyRows(t *testing.T) {
 		"two records":    {{2, []store.WorkerNote{record("a", 0, nil)}, true}, {4, []store.WorkerNote{record("a", 0, nil)}, false}},
 		"the other lags": {{2, []store.WorkerNote{record("a", 0, nil), record("b", 2*time.Second, nil)}, true}, {4, []store.WorkerNote{record("a", 0, nil), record("b", 0, nil)}, true}, {6, []store.WorkerNote{record("a", 0, nil), record("b", 0, nil)}, false}},
 		"heavy between":  {{2, []store.WorkerNote{record("a", 0, nil)}, true}, {4, []store.WorkerNote{record("a", 0, heavy)}, true}, {6, []store.WorkerNote{record("a", 0, nil)}, true}, {8, []store.WorkerNote{record("a", 0, nil)}, false}},
+		"a slow answer":  {{3, []store.WorkerNote{record("a", time.Second, nil), record(slowAnswer, 0, nil)}, true}, {6, []store.WorkerNote{record("a", time.Second, nil)}, true}},
+		"no answer":      {{2, []store.WorkerNote{record("a", 0, nil)}, true}, {4, []store.WorkerNote{record(noAnswer, 0, nil)}, true}},
 		"for too long":   {{61, []store.WorkerNote{record("a", 0, heavy)}, false}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -57,7 +60,22 @@ func TestRecordsThatExcludeHeavyRows(t *testing.T) {
 // silentRecord is the age of its last record at which a worker counts as gone.
 const silentRecord = 10 * time.Second
 
-// records are those of other workers.
+// records are those of other workers. An answer can take three seconds, or fail.
 type records struct{ now *[]store.WorkerNote }
 
-func (r records) Workers(context.Context) ([]store.WorkerNote, error) { return *r.now, nil }
+const slowAnswer, noAnswer = "slow", "none"
+
+func (r records) Workers(context.Context) ([]store.WorkerNote, error) {
+	list := *r.now
+	if len(list) == 0 {
+		return nil, nil
+	}
+	switch list[len(list)-1].ID {
+	case slowAnswer:
+		time.Sleep(3 * time.Second)
+		return list[:len(list)-1], nil
+	case noAnswer:
+		return nil, errors.New("no answer")
+	}
+	return list, nil
+}

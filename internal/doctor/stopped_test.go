@@ -58,10 +58,11 @@ func TestReplicaThatHasStopped(t *testing.T) {
 		}
 		seen := ""
 		testenv.Eventually(t, s.name+": the replica to stop", func() bool {
-			seen = w.stopError()
-			// a START before is lost
+			// a START before is lost, and the error may change until then
 			status := w.rows(w.follower, w.replicaVerb("SHOW")+" STATUS")[0]
-			return seen != "" && (status["Replica_SQL_Running"] == "No" || status["Slave_SQL_Running"] == "No")
+			stopped := status["Replica_SQL_Running"] == "No" || status["Slave_SQL_Running"] == "No"
+			seen = w.stopError()
+			return stopped && seen != ""
 		})
 		if !strings.HasPrefix(seen, s.number+" ") || !strings.Contains(seen, "cache_outbox") {
 			t.Errorf("%s: the replica stops with %s", s.name, seen)
