@@ -72,5 +72,5 @@
 // rows for up to 10 ms: it unlinks and publishes the keys of each claim immediately, and settles
 // all rows together.
 //
-// docs/glossary.md defines the terms.
+// docs/how-it-works.md#terms defines the terms.
 package worker

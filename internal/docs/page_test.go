@@ -234,11 +234,11 @@ func TestOutages(t *testing.T) {
 	}
 }
 
-// docs/how-it-works.md has a line for every directory with files, except testdata and what git
+// CONTRIBUTING.md has a line for every directory with files, except testdata and what git
 // ignores.
 func TestRepositoryLayout(t *testing.T) {
 	t.Parallel()
-	const page = "docs/how-it-works.md"
+	const page = "CONTRIBUTING.md"
 	_, layout, found := strings.Cut(read(t, page), "\n## Repository layout\n")
 	if !found {
 		t.Fatalf("%s has no layout", page)

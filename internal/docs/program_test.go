@@ -14,19 +14,18 @@ func TestProgram(t *testing.T) {
 	program := filepath.Join(place, "bin", "unstale")
 	for name, test := range map[string]func(*testing.T){
 		"tutorial": func(t *testing.T) {
-			testTutorial(t, place, tutorialPage)
+			testTutorial(t, place)
 			testTutorialServers(t)
 		},
-		"capture tutorial": func(t *testing.T) { testTutorial(t, place, captureTutorialPage) },
-		"adoption":         func(t *testing.T) { testAdoption(t, program) },
-		"settings":         func(t *testing.T) { testSettings(t, program) },
-		"compose":          func(t *testing.T) { testComposeCommands(t, program) },
-		"compose shop":     func(t *testing.T) { testComposeShop(t, place, program) },
-		"kubernetes":       func(t *testing.T) { testKubernetes(t, program) },
-		"runbook":          func(t *testing.T) { testRunbook(t, place, program) },
-		"refusals":         func(t *testing.T) { testRefusals(t, program) },
-		"worker":           func(t *testing.T) { testWorker(t, program) },
-		"ids":              func(t *testing.T) { testIDs(t, program) },
+		"adoption":     func(t *testing.T) { testAdoption(t, program) },
+		"settings":     func(t *testing.T) { testSettings(t, program) },
+		"compose":      func(t *testing.T) { testComposeCommands(t, program) },
+		"compose shop": func(t *testing.T) { testComposeShop(t, place, program) },
+		"kubernetes":   func(t *testing.T) { testKubernetes(t, program) },
+		"runbook":      func(t *testing.T) { testRunbook(t, place, program) },
+		"refusals":     func(t *testing.T) { testRefusals(t, program) },
+		"worker":       func(t *testing.T) { testWorker(t, program) },
+		"ids":          func(t *testing.T) { testIDs(t, program) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -13,7 +13,7 @@ import (
 )
 
 // testRefusals starts workers with errors that waiting cannot fix. Each worker exits with 1 and
-// reports the fix, as docs/process.md promises. (A broken map, a missing database and a schema of
+// reports the fix, as docs/settings.md promises. (A broken map, a missing database and a schema of
 // another version are cases of cmd/unstale.)
 func testRefusals(t *testing.T, program string) {
 	server := testenv.OwnMySQL(t, "--innodb-autoinc-lock-mode=0", "--log-bin=log", "--server-id=1", "--binlog-format=STATEMENT")

@@ -18,15 +18,13 @@ import (
 	"github.com/unstale/unstale/internal/testenv"
 )
 
-const (
-	tutorialPage        = "docs/tutorial.md"
-	captureTutorialPage = "docs/tutorial-capture.md"
-)
+const tutorialPage = "docs/tutorial.md"
 
-// testTutorial follows a tutorial from top to bottom, in a copy of the checkout and against empty
+// testTutorial follows the tutorial from top to bottom, in a copy of the checkout and against empty
 // servers. It types the commands of the consoles, saves the YAML as shop.yaml, runs the SQL and
 // sends the Redis commands. Three dots represent any text.
-func testTutorial(t *testing.T, place, page string) {
+func testTutorial(t *testing.T, place string) {
+	const page = tutorialPage
 	shop, cache := testenv.MySQL(t), testenv.Redis(t)
 	options, err := redis.ParseURL(cache.URL)
 	if err != nil {

@@ -65,11 +65,11 @@ func TestStability(t *testing.T) {
 	if err != nil || !strings.HasPrefix(string(out), "api: there is no earlier release") {
 		t.Errorf("before the first release: %v\n%s", err, out)
 	}
-	edit("docs/stability.md", "| none | | |", "| `limit.Limiter.Forget` | 0.1.0 | `Reset` |")
+	edit("docs/installing.md", "| none | | |", "| `limit.Limiter.Forget` | 0.1.0 | `Reset` |")
 	git("commit", "-qam", "a release")
 	git("tag", "v0.1.0")
 	edit("limit/limiter.go", ") Forget(", ") Reset(")
-	edit("docs/stability.md", "| `limit.Limiter.Forget` | 0.1.0 | `Reset` |", "| none | | |")
+	edit("docs/installing.md", "| `limit.Limiter.Forget` | 0.1.0 | `Reset` |", "| none | | |")
 	git("commit", "-qam", "the next release")
 	git("tag", "v0.2.0")
 	check("comparing with v0.1.0\n")
@@ -83,7 +83,7 @@ func TestStability(t *testing.T) {
 	edit("cmd/unstale/run.go", `Float64Var(&r.worker.SweepShare, "sweep-share", d.SweepShare`, `StringVar(new(string), "sweep-share", ""`)
 	edit("invalidation/parse.go", "lookupEnv func(string) (string, bool)) (*Map, error) {", "lookupEnv func(string) (string, bool), _ ...bool) (*Map, error) {")
 	edit("invalidation/question.go", ") Ranks() int", ") Ranks(...bool) int") // which is not stable
-	edit("docs/process.md", "\n| 4 |", "\n| 5 |")
+	edit("docs/settings.md", "\n| 4 |", "\n| 5 |")
 	edit("migrations/00032_baseline.sql", "CREATE TABLE", "CREATE  TABLE")
 	check("comparing with v0.1.0\n", "Go cache.Cache.Clear changed from func() to func(bool)",
 		"Go invalidation.Parse changed from func(string, []byte, func(string) (string, bool)) (*Map, error) to func(string, []byte, func(string) (string, bool), ...bool) (*Map, error)",
