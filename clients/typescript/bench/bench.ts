@@ -1,5 +1,5 @@
 // Measures hits of this client and of other libraries beside bare GETs of the clients of Redis that
-// they use, and how often a key is loaded that three processes miss at once: see docs/benchmarks.md.
+// they use, and how often a key is loaded that three processes miss at once: see ../README.md.
 import { parseArgs } from "node:util";
 import { Child } from "./child.ts";
 import { clients, libraries, ofPort, openClient, packages, title, versionOf, type Process } from "./libraries.ts";
