@@ -66,7 +66,7 @@ func sameEntry(a, b entry) bool {
 // same compares values, of which some are not numbers.
 func same(a, b any) bool { return fmt.Sprintf("%#v", a) == fmt.Sprintf("%#v", b) }
 
-// A someProduct is the value of the sizes in docs/cache.md.
+// A someProduct is a value of TestSizesOfEntries.
 type someProduct struct {
 	ID         int64   `json:"id"`
 	Name       string  `json:"name"`
@@ -98,7 +98,8 @@ func entryOf(t testing.TB, codec Codec, above int, raw bool, v any) []byte {
 	return e.appendTo(nil)
 }
 
-// The sizes in docs/cache.md. Those of gzip depend on the version of Go: -v shows them.
+// Raw bytes are a quarter shorter than base64, as docs/cache.md says. Sizes of gzip depend on the
+// version of Go: -v shows them.
 func TestSizesOfEntries(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
