@@ -82,7 +82,7 @@ return [
         });
         $site->settle();
     },
-    'the code of docs/php-frameworks.md' => static function (Site $site) use ($connect): void {
+    'the code of README.md' => static function (Site $site) use ($connect): void {
         $connection = $connect($site);
         $connection->insert('products', ['id' => 42, 'price_cents' => 4990]);
         require __DIR__ . '/docs-doctrine.php';

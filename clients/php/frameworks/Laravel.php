@@ -299,7 +299,7 @@ $tests = [
         same(1, Token::parse($done->token)->runs[0][1]);
         same(200, $site->price());
     }),
-    'the code of docs/php-frameworks.md' => $with(static function (Site $site, Application $app) use ($never): void {
+    'the code of README.md' => $with(static function (Site $site, Application $app) use ($never): void {
         $app['config']->set('cache.stores.unstale.prefix', '');
         $site->pdo->exec('INSERT INTO products VALUES (42, 4990)');
         $load = static fn (int $id) => ['cents' => $site->price($id)];

@@ -140,7 +140,7 @@ return [
         $pool->reset();
         same(true, \str_contains($site->redis()->get($read->key), '"new"'));
     },
-    'the code of docs/php-frameworks.md' => static function (Site $site): void {
+    'the code of README.md' => static function (Site $site): void {
         $cache = $site->cache();
         $repository = new class ($site) {
             public function __construct(private readonly Site $site)
@@ -155,7 +155,7 @@ return [
         require __DIR__ . '/docs-symfony.php';
         same([['id' => 42, 'cents' => 100], $page], [$page, $same]);
     },
-    'the services of docs/php-frameworks.md' => static function (Site $site): void {
+    'the services of README.md' => static function (Site $site): void {
         if (!\stream_resolve_include_path('Symfony/Component/DependencyInjection/autoload.php')) {
             return;
         }

@@ -1,6 +1,6 @@
 <?php
 
-// The code of docs/php-frameworks.md about Doctrine, which Doctrine.php runs with $connection.
+// The code of README.md about Doctrine, which Doctrine.php runs with $connection.
 
 declare(strict_types=1);
 

@@ -1,6 +1,6 @@
 <?php
 
-// The code of docs/php-frameworks.md about Laravel, which Laravel.php runs with $load.
+// The code of README.md about Laravel, which Laravel.php runs with $load.
 
 declare(strict_types=1);
 

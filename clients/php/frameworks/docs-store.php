@@ -1,6 +1,6 @@
 <?php
 
-// The store of docs/php-frameworks.md for config/cache.php, which application.php uses.
+// The store of README.md for config/cache.php, which application.php uses.
 
 declare(strict_types=1);
 

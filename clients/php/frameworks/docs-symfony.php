@@ -1,6 +1,6 @@
 <?php
 
-// The code of docs/php-frameworks.md about Symfony, which Symfony.php runs with $cache and $repository.
+// The code of README.md about Symfony, which Symfony.php runs with $cache and $repository.
 
 declare(strict_types=1);
 

@@ -48,7 +48,7 @@ final class ReadmeTest extends TestCase
         return [
             ['clients/php/README.md', [__DIR__ . '/readme.php']],
             ['docs/php.md', [__DIR__ . '/docs.php', __DIR__ . '/docs-read.php']],
-            ['docs/php-frameworks.md', \glob(self::ROOT . '/clients/php/frameworks/{docs-*.php,services.yaml}', \GLOB_BRACE)],
+            ['clients/php/frameworks/README.md', \glob(self::ROOT . '/clients/php/frameworks/{docs-*.php,services.yaml}', \GLOB_BRACE)],
         ];
     }
 

@@ -15,8 +15,8 @@ use Unstale\Options;
 
 /**
  * Adds the cache driver `unstale`, and the service `Unstale\Cache`. For a store of config/cache.php
- * see docs/php-frameworks.md. Its connection to Redis is one of its own, without prefix, serializer
- * and compression: keys and values are the same in all languages.
+ * see clients/php/frameworks/README.md. Its connection to Redis is one of its own, without prefix,
+ * serializer and compression: keys and values are the same in all languages.
  *
  * The service is the cache of the store `unstale`. For Sentinel or a Cluster, bind it yourself.
  * Stores of other names have caches of their own.
