@@ -24,6 +24,8 @@ type Capture struct {
 	Insert, Update, Delete bool
 	// IgnoreCascades leaves out rows that foreign keys delete or change, which triggers do not see.
 	IgnoreCascades bool
+	// Ignored are foreign keys whose cascades are left out, if IgnoreCascades does not leave out all.
+	Ignored []IgnoredCascade
 	// SkipErrors lets a write succeed if its row cannot be inserted: the rest of the row becomes a
 	// dead letter with the reason CaptureFailed. Otherwise the write fails.
 	SkipErrors bool
@@ -38,6 +40,14 @@ type Capture struct {
 type CaptureParam struct {
 	Name   string
 	Source Source
+}
+
+// An IgnoredCascade is a foreign key whose effects on a captured table are left out.
+type IgnoredCascade struct {
+	// Key is the name of the constraint, after "table." if it is not one of the captured table.
+	Key string
+	// Delete and Update are the events of the key's parent that are left out.
+	Delete, Update bool
 }
 
 // gives reports whether the rows give a parameter.
@@ -62,7 +72,7 @@ func (s Source) Of(row string) string { return strings.ReplaceAll(string(s), row
 func (m *Map) Captures() []Capture {
 	all := slices.Clone(m.captures)
 	for i := range all {
-		all[i].Watch, all[i].Params = slices.Clone(all[i].Watch), slices.Clone(all[i].Params)
+		all[i].Watch, all[i].Params, all[i].Ignored = slices.Clone(all[i].Watch), slices.Clone(all[i].Params), slices.Clone(all[i].Ignored)
 	}
 	return all
 }
@@ -128,6 +138,13 @@ func (c *captureReader) capture(part capturePart) Capture {
 			c.addFault(part.cascades.at, part.cascades.text, "not a way with cascades", "write ignore, or remove it: then they are covered")
 		}
 	}
+	for _, p := range part.ignored {
+		i := slices.Index(ignoring, p.value.text)
+		if i < 0 && p.value.given {
+			c.addFault(p.value.at, p.value.text, "not a way with the cascades of a key", "write ignore, ignore delete or ignore update, or remove the key: then they are covered")
+		}
+		one.Ignored = append(one.Ignored, IgnoredCascade{p.name.text, i != 2, i != 1})
+	}
 	if part.onError.given {
 		if one.SkipErrors = part.onError.text == "skip"; !one.SkipErrors && part.onError.text != "fail" {
 			c.addFault(part.onError.at, part.onError.text, "not a way with errors", "write skip, or fail, as without it")
@@ -136,6 +153,9 @@ func (c *captureReader) capture(part capturePart) Capture {
 	c.operations(part, &one)
 	return one
 }
+
+// ignoring are the ways with the cascades of a key: all of them, those of deletes, those of updates.
+var ignoring = []string{"ignore", "ignore delete", "ignore update"}
 
 func (c *captureReader) operations(part capturePart, one *Capture) {
 	if !part.has["on"] {

@@ -21,6 +21,7 @@ func TestCaptures(t *testing.T) {
   products: {entity: product, id: id}
   "odd name":
     - {entity: product, id: "BIN_TO_UUID({row}.id)", watch: [name], params: {category_id: cat}, on: [update, delete], cascades: ignore, on_error: skip}
+    - {entity: product, id: id, cascades: {fk_a: ignore, fk.b: ignore delete, other.fk_c: ignore update}}
 `
 	unset := func(string) (string, bool) { return "", false }
 	plain, err := invalidation.Parse("map.yaml", []byte(captured), unset)
@@ -36,6 +37,10 @@ func TestCaptures(t *testing.T) {
 		{
 			Table: "odd name", Entity: "product", ID: "BIN_TO_UUID({row}.id)", Watch: []string{"name"},
 			Params: []invalidation.CaptureParam{{"category_id", "cat"}}, Update: true, Delete: true, IgnoreCascades: true, SkipErrors: true, Line: 7, Column: 7,
+		},
+		{
+			Table: "odd name", Entity: "product", ID: "id", Insert: true, Update: true, Delete: true, Line: 8, Column: 7,
+			Ignored: []invalidation.IgnoredCascade{{"fk_a", true, true}, {"fk.b", true, false}, {"other.fk_c", false, true}},
 		},
 	}
 	if got := m.Captures(); !reflect.DeepEqual(got, want) {

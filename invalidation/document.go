@@ -71,6 +71,7 @@ type capturePart struct {
 	table, entity, id scalar
 	watch, on         []scalar
 	params            []namedScalar
+	ignored           []namedScalar // keys of cascades
 	cascades, onError scalar
 	has               fieldSet
 }
@@ -252,7 +253,13 @@ func (d *decoder) capture(table scalar, at place, n *yaml.Node) capturePart {
 		d.text("id", &p.id),
 		field{"watch", func(n *yaml.Node) { p.watch = d.filledList(n, "watch", "[name, price]") }},
 		field{"params", func(n *yaml.Node) { p.params = d.namedScalars(n, "params", "{category_id: category_id}") }},
-		d.text("cascades", &p.cascades),
+		field{"cascades", func(n *yaml.Node) {
+			if n.Kind == yaml.MappingNode {
+				p.ignored = d.namedScalars(n, "cascades", "{fk_product: ignore delete}")
+			} else {
+				p.cascades = d.scalarOf(n, "cascades")
+			}
+		}},
 		d.text("on_error", &p.onError),
 		field{"on", func(n *yaml.Node) { p.on = d.filledList(n, "on", "[insert, update, delete]") }},
 	)

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/unstale/unstale/internal/near"
+	"github.com/unstale/unstale/invalidation"
 )
 
 // cascaded are triggers on the parents of captured tables. A delete or update by a foreign key
@@ -34,35 +37,74 @@ func newCascaded(keys []foreignKey, mariaDB bool) *cascaded {
 
 // cover adds the effects of foreign keys to a writer.
 func (c *cascaded) cover(w *writer) error {
+	if err := c.known(w); err != nil {
+		return err
+	}
 	for _, key := range c.keys {
-		if key.child != w.table.Name || w.IgnoreCascades {
+		if key.child != w.table.Name || w.IgnoreCascades || w.ignores(key, onDelete) && w.ignores(key, onUpdate) {
 			continue
 		}
 		if err := key.hidden(); err != nil {
 			return err
 		}
 		matters := w.Update && w.uses(key.columns)
-		if key.empties() && matters && w.computes(key.columns) {
-			return uncovered(key, errComputed)
-		}
-		if key.onDelete == "CASCADE" && w.Delete || key.empties() && matters {
+		if (key.onDelete == "CASCADE" && w.Delete || key.empties() && matters) && !w.ignores(key, onDelete) {
+			if key.empties() && w.computes(key.columns) {
+				return w.uncovered(key, key, onDelete, errComputed)
+			}
 			if err := c.coverDelete(w, []foreignKey{key}); err != nil {
-				return uncovered(key, err)
+				return err
 			}
 		}
-		if sets(key.onUpdate) && matters {
+		if sets(key.onUpdate) && matters && !w.ignores(key, onUpdate) {
 			if err := c.coverUpdate(w, key); err != nil {
-				return uncovered(key, err)
+				return err
 			}
 		}
 	}
 	return nil
 }
 
-// uncovered describes the line that the map needs.
-func uncovered(key foreignKey, err error) error {
-	return fmt.Errorf("%s changes it without firing a trigger, and that cannot be covered: %w; write rows for that yourself and add 'cascades: ignore' to the capture, or change the key",
-		key, err)
+// The events of a parent, as a map ignores them.
+const (
+	onDelete = "delete"
+	onUpdate = "update"
+)
+
+// named returns the name of a key in the map.
+func (w *writer) named(key foreignKey) string {
+	if key.child == w.table.Name {
+		return key.name
+	}
+	return key.child + "." + key.name
+}
+
+// ignores reports whether the map leaves out what a key does on an event of its parent.
+func (w *writer) ignores(key foreignKey, event string) bool {
+	return slices.ContainsFunc(w.Ignored, func(one invalidation.IgnoredCascade) bool {
+		return strings.EqualFold(one.Key, w.named(key)) && (event == onDelete && one.Delete || event == onUpdate && one.Update)
+	})
+}
+
+// known returns an error if the map ignores a key that does not exist.
+func (c *cascaded) known(w *writer) error {
+	var names []string
+	for _, key := range c.keys {
+		names = append(names, w.named(key))
+	}
+	for _, one := range w.Ignored {
+		if indexFold(names, one.Key) < 0 {
+			return fmt.Errorf("cascades: no foreign key has the name %s; %s", one.Key, near.DidYouMean(one.Key, names, "name a constraint of the table, or of another one as table.constraint"))
+		}
+	}
+	return nil
+}
+
+// uncovered describes the line that the map needs if triggers cannot cover what a key of the table
+// does, because of an event of the parent of a key, which may be the same.
+func (w *writer) uncovered(key, because foreignKey, event string, err error) error {
+	return fmt.Errorf("%s changes it without firing a trigger, and that cannot be covered: %w; write rows for that yourself and add 'cascades: {%s: ignore %s}' to the capture, or change the key",
+		key, err, w.named(because), event)
 }
 
 var (
@@ -73,9 +115,10 @@ var (
 // coverDelete adds triggers for the deletion of a parent at the end of a path of keys, which begins
 // at the captured table, and of the parent's own parents.
 func (c *cascaded) coverDelete(w *writer, path []foreignKey) error {
-	root := path[len(path)-1].parent
-	if path[len(path)-1].elsewhere {
-		return errElsewhere
+	last := path[len(path)-1]
+	root := last.parent
+	if last.elsewhere {
+		return w.uncovered(path[0], last, onDelete, errElsewhere)
 	}
 	var tables []string
 	for _, key := range path {
@@ -96,7 +139,7 @@ func (c *cascaded) coverDelete(w *writer, path []foreignKey) error {
 		deleted = path[1:]
 	}
 	for _, next := range c.keys {
-		if next.child != root {
+		if next.child != root || w.ignores(next, onDelete) {
 			continue
 		}
 		if err := next.hidden(); err != nil {
@@ -106,7 +149,7 @@ func (c *cascaded) coverDelete(w *writer, path []foreignKey) error {
 			continue
 		}
 		if slices.ContainsFunc(deleted, func(k foreignKey) bool { return k.child == next.parent }) {
-			return fmt.Errorf("%s deletes in a circle", next)
+			return w.uncovered(path[0], next, onDelete, fmt.Errorf("%s deletes in a circle", next))
 		}
 		if err := c.coverDelete(w, append(slices.Clone(path), next)); err != nil {
 			return err
@@ -117,15 +160,23 @@ func (c *cascaded) coverDelete(w *writer, path []foreignKey) error {
 
 // coverUpdate adds a trigger for another key of a parent.
 func (c *cascaded) coverUpdate(w *writer, key foreignKey) error {
-	switch i := slices.IndexFunc(c.keys, func(k foreignKey) bool {
-		return k.child == key.parent && (sets(k.onUpdate) || k.empties()) && k.touches(key.references)
-	}); {
+	switch {
 	case key.elsewhere:
-		return errElsewhere
-	case i >= 0:
-		return fmt.Errorf("%s changes that of the parent in turn", c.keys[i])
+		return w.uncovered(key, key, onUpdate, errElsewhere)
 	case w.computes(key.columns):
-		return errComputed
+		return w.uncovered(key, key, onUpdate, errComputed)
+	}
+	for _, k := range c.keys {
+		if k.child != key.parent || !k.touches(key.references) {
+			continue
+		}
+		err := fmt.Errorf("%s changes that of the parent in turn", k)
+		switch {
+		case sets(k.onUpdate) && !w.ignores(k, onUpdate):
+			return w.uncovered(key, k, onUpdate, err)
+		case k.empties() && !w.ignores(k, onDelete):
+			return w.uncovered(key, k, onDelete, err)
+		}
 	}
 	var same []string
 	for _, reference := range key.references {

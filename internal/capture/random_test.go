@@ -218,6 +218,9 @@ func (tr *trial) statement(now snapshot) string {
 // Errors of statements: a key that exists, a foreign key, NULL in a primary key, too many levels.
 var expected = []uint16{1062, 1451, 1452, 1761, 1762, 1048, 3008, 1364, 6575}
 
+// usedTable is the error of a trigger that locks a table of its statement.
+const usedTable = 1442
+
 // run runs statements until one leaves a change without a row, and returns its description, or "".
 func (tr *trial) run(statements int) string {
 	tr.t.Helper()
@@ -226,6 +229,9 @@ func (tr *trial) run(statements int) string {
 	for range statements {
 		statement := tr.statement(before)
 		done, err := tr.conn.ExecContext(tr.t.Context(), statement)
+		if mysqlerr.Number(err) == usedTable && strings.HasPrefix(statement, "DELETE x, y") {
+			continue // see docs/capture.md#cascades-over-several-levels
+		}
 		if err != nil && (!slices.Contains(expected, uint16(mysqlerr.Number(err))) || strings.Contains(err.Error(), "entity_id")) {
 			return fmt.Sprintf("%s\n%s\nfails: %v", tr, statement, err)
 		}
