@@ -18,6 +18,7 @@ type cascaded struct {
 	share   string              // suffix of a SELECT of children
 	order   []string            // of the triggers
 	bodies  map[string][]string // by parent and event
+	emptied map[string][]string // keys that set NULL in columns of expressions, by root and writer
 	reads   []string            // tables that the triggers select from
 	locks   []foreignKey        // whose children the triggers lock for an update
 	trees   []string            // triggers that read a tree in their own table
@@ -28,7 +29,7 @@ type cascaded struct {
 // it see the latest data, and wait for sessions that change it, on each level of a tree. MariaDB
 // does so without it.
 func newCascaded(keys []foreignKey, mariaDB bool) *cascaded {
-	c := &cascaded{keys: keys, mariaDB: mariaDB, bodies: map[string][]string{}}
+	c := &cascaded{keys: keys, mariaDB: mariaDB, bodies: map[string][]string{}, emptied: map[string][]string{}}
 	if !mariaDB {
 		c.share = " FOR SHARE"
 	}
@@ -49,8 +50,8 @@ func (c *cascaded) cover(w *writer) error {
 		}
 		matters := w.Update && w.uses(key.columns)
 		if (key.onDelete == "CASCADE" && w.Delete || key.empties() && matters) && !w.ignores(key, onDelete) {
-			if key.empties() && w.computes(key.columns) {
-				return w.uncovered(key, key, onDelete, errComputed)
+			if key.empties() && w.generates(key.columns) {
+				return w.uncovered(key, key, onDelete, errGenerated)
 			}
 			if err := c.coverDelete(w, []foreignKey{key}); err != nil {
 				return err
@@ -109,7 +110,7 @@ func (w *writer) uncovered(key, because foreignKey, event string, err error) err
 
 var (
 	errElsewhere = errors.New("its parent is in another database")
-	errComputed  = errors.New("an expression uses its columns")
+	errGenerated = errors.New("a generated column uses its columns")
 )
 
 // coverDelete adds triggers for the deletion of a parent at the end of a path of keys, which begins
@@ -133,7 +134,16 @@ func (c *cascaded) coverDelete(w *writer, path []foreignKey) error {
 		locks += c.lockLevel(path, level)
 	}
 	with, from, where := c.level(path, insertAliases, "\n      ", c.share)
-	c.extendTrigger(root, "DELETE", w.guarded(locks+c.insertSelect(w, "    ", w.id.of(child), withClause(with), from+"\n      WHERE "+where, nil)), tables...)
+	from += "\n      WHERE " + where
+	insert := c.insertSelect(w, "    ", w.id.of(child), withClause(with), from, nil)
+	if path[0].empties() && w.computes(path[0].columns) {
+		values, err := c.emptiedValues(w, path)
+		if err != nil {
+			return w.uncovered(path[0], last, onDelete, err)
+		}
+		insert = c.insertComputed(w, "    ", withClause(with), from, values)
+	}
+	c.extendTrigger(root, "DELETE", w.guarded(locks+insert), tables...)
 	deleted := path // the keys whose children are deleted, and not only changed
 	if path[0].empties() {
 		deleted = path[1:]
@@ -163,8 +173,8 @@ func (c *cascaded) coverUpdate(w *writer, key foreignKey) error {
 	switch {
 	case key.elsewhere:
 		return w.uncovered(key, key, onUpdate, errElsewhere)
-	case w.computes(key.columns):
-		return w.uncovered(key, key, onUpdate, errComputed)
+	case w.generates(key.columns):
+		return w.uncovered(key, key, onUpdate, errGenerated)
 	}
 	for _, k := range c.keys {
 		if k.child != key.parent || !k.touches(key.references) {
@@ -183,6 +193,19 @@ func (c *cascaded) coverUpdate(w *writer, key foreignKey) error {
 		same = append(same, fmt.Sprintf("CAST(OLD.%[1]s AS BINARY) <=> CAST(NEW.%[1]s AS BINARY)", quote(reference)))
 	}
 	from := "FROM " + quote(key.child) + " AS " + child + "\n      WHERE " + key.join(child, oldRow)
+	begin := "    IF NOT (" + strings.Join(same, " AND ") + ") THEN\n"
+	others := c.beside(w, key, func(k foreignKey) bool { return sets(k.onUpdate) })
+	both := key.onUpdate == "CASCADE" && slices.ContainsFunc(others, func(k foreignKey) bool { return k.onUpdate == "CASCADE" })
+	if both || w.computes(key.columns) {
+		values := newValues(key, others, func(k foreignKey, i int) string {
+			if k.onUpdate == "CASCADE" {
+				return newRow + "." + quote(k.references[i])
+			}
+			return nullOf(k.columns[i])
+		})
+		c.extendTrigger(key.parent, "UPDATE", w.guarded(begin+c.insertComputed(w, "      ", "", from, values)+"    END IF;\n"), key.child)
+		return nil
+	}
 	becomes := func(column Column) (string, bool) { // of the child
 		i := indexFold(key.columns, column.Name)
 		if i < 0 {
@@ -195,7 +218,7 @@ func (c *cascaded) coverUpdate(w *writer, key foreignKey) error {
 		text, err := column.textSQL(newRow)
 		return text, err == nil
 	}
-	body := "    IF NOT (" + strings.Join(same, " AND ") + ") THEN\n" + c.insertSelect(w, "      ", w.id.of(child), "", from, becomes)
+	body := begin + c.insertSelect(w, "      ", w.id.of(child), "", from, becomes)
 	if column, err := w.table.column(w.id.column); err == nil {
 		if id, moved := becomes(column); moved && id != "NULL" {
 			body += c.insertSelect(w, "      ", id, "", from, becomes)
@@ -233,7 +256,7 @@ func (c *cascaded) triggers() (all []Trigger) {
 
 // uses reports whether a change of one of the columns counts for the capture.
 func (w *writer) uses(columns []string) bool {
-	if len(w.Watch) == 0 || w.computes(columns) || slices.ContainsFunc(w.Watch, w.isVirtual) {
+	if len(w.Watch) == 0 || w.computes(columns) || w.generates(columns) || slices.ContainsFunc(w.Watch, w.isVirtual) {
 		return true
 	}
 	used := append(slices.Clone(w.Watch), w.id.column)
@@ -241,30 +264,6 @@ func (w *writer) uses(columns []string) bool {
 		used = append(used, p.column)
 	}
 	return slices.ContainsFunc(columns, func(c string) bool { return indexFold(used, c) >= 0 })
-}
-
-// isVirtual reports whether a column is computed from others, possibly from columns of a key.
-func (w *writer) isVirtual(name string) bool {
-	column, err := w.table.column(name)
-	return err == nil && column.Virtual
-}
-
-// computes reports whether an expression may use one of the columns.
-func (w *writer) computes(columns []string) bool {
-	if w.isVirtual(w.id.column) || slices.ContainsFunc(w.params, func(p param) bool { return w.isVirtual(p.column) }) {
-		return true
-	}
-	expressions := ""
-	if w.id.column == "" {
-		expressions = string(w.ID)
-	}
-	for _, p := range w.Params {
-		if p.Source.IsExpression() {
-			expressions += "\n" + string(p.Source)
-		}
-	}
-	expressions = strings.ToLower(expressions)
-	return slices.ContainsFunc(columns, func(c string) bool { return strings.Contains(expressions, strings.ToLower(c)) })
 }
 
 // paramsOf returns the params of a child's row, with its new values.

@@ -37,6 +37,9 @@ func (tr *trial) snapshot() snapshot {
 				texts = append(texts, "CAST("+column+" AS CHAR)")
 			}
 		}
+		for _, name := range slices.Sorted(maps.Keys(t.expressions)) {
+			columns, texts = append(columns, name), append(texts, strings.ReplaceAll(t.expressions[name], "{row}", t.name))
+		}
 		all[t] = map[string]row{}
 		rows, err := tr.conn.QueryContext(tr.t.Context(), "SELECT "+strings.Join(texts, ", ")+" FROM "+t.name)
 		if err != nil {

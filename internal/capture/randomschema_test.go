@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -39,6 +40,7 @@ type randomTable struct {
 
 	definitions []string // of keys
 	capture     *randomCapture
+	expressions map[string]string // of the capture, by a name that no column has
 }
 
 type randomKey struct {
@@ -49,7 +51,7 @@ type randomKey struct {
 type randomCapture struct {
 	id     string
 	watch  []string          // none: all
-	params map[string]string // columns by name
+	params map[string]string // columns, or names of expressions, by name
 	on     []string
 	skip   bool // errors
 }
@@ -93,6 +95,7 @@ func (s *shop) newTrial(conn *sql.Conn, seed uint64) *trial {
 	for _, t := range tr.tables {
 		if tr.chance(80) {
 			t.capture = tr.newCapture(t)
+			tr.addExpressions(t)
 		}
 	}
 	for {
@@ -226,6 +229,41 @@ func (tr *trial) newCapture(t *randomTable) *randomCapture {
 	return c
 }
 
+// addExpressions replaces some columns of a capture by expressions over one column or two. It has
+// random numbers of its own, so the schemas of seeds stay the same.
+func (tr *trial) addExpressions(t *randomTable) {
+	r := rand.New(rand.NewPCG(tr.seed, 44+uint64(len(t.name+t.capture.id))+uint64(t.name[1])))
+	t.expressions = map[string]string{}
+	column := func() string {
+		name := pick(r, t.columns...)
+		text := "CAST({row}." + name + " AS CHAR)"
+		if t.types[name] == "BINARY(2)" {
+			text = "HEX({row}." + name + ")"
+		}
+		return pick(r, text, "COALESCE("+text+", 'none')")
+	}
+	some := func(source string) string {
+		if r.IntN(100) >= 30 {
+			return source
+		}
+		name := fmt.Sprint("expression", len(t.expressions))
+		t.expressions[name] = pick(r, column(), "CONCAT("+column()+", '/', "+column()+")")
+		return name
+	}
+	t.capture.id = some(t.capture.id)
+	for _, name := range slices.Sorted(maps.Keys(t.capture.params)) {
+		t.capture.params[name] = some(t.capture.params[name])
+	}
+}
+
+// source returns a source as the map has it.
+func (t *randomTable) source(name string) string {
+	if expression, ok := t.expressions[name]; ok {
+		return expression
+	}
+	return name
+}
+
 // captures returns the section of the map.
 func (tr *trial) captures() string {
 	tr.section = ""
@@ -234,14 +272,18 @@ func (tr *trial) captures() string {
 		if c == nil {
 			continue
 		}
-		tr.section += fmt.Sprintf("  %s: {entity: %s, id: %s, on: [%s]", t.name, t.name, c.id, strings.Join(c.on, ", "))
+		tr.section += fmt.Sprintf("  %s: {entity: %s, id: %q, on: [%s]", t.name, t.name, t.source(c.id), strings.Join(c.on, ", "))
 		if len(c.watch) > 0 {
 			tr.section += ", watch: [" + strings.Join(c.watch, ", ") + "]"
 		}
 		if c.skip {
 			tr.section += ", on_error: skip"
 		}
-		params, _ := json.Marshal(c.params)
+		sources := map[string]string{}
+		for name, column := range c.params {
+			sources[name] = t.source(column)
+		}
+		params, _ := json.Marshal(sources)
 		tr.section += ", params: " + string(params) + "}\n"
 	}
 	return tr.section

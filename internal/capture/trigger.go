@@ -135,6 +135,7 @@ type source struct {
 	of     func(row string) string // an expression
 	same   string                  // condition: the value is the same in both rows
 	column string                  // "" if it is an expression
+	text   string                  // of the expression
 	isText bool                    // the column, whose values may need escapes in JSON
 }
 
@@ -212,6 +213,7 @@ func (w *writer) source(s invalidation.Source) (source, error) {
 		return source{
 			of:   func(row string) string { return plainText("(" + s.Of(row) + ")") },
 			same: fmt.Sprintf("CAST((%s) AS BINARY) <=> CAST((%s) AS BINARY)", s.Of(oldRow), s.Of(newRow)),
+			text: string(s),
 		}, nil
 	}
 	column, err := w.table.column(string(s))

@@ -1,0 +1,157 @@
+package capture
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// changedRow is the alias of a row of a child with its new values. A foreign key changes columns
+// that an expression uses, so the row is in a derived table, for which the expression is computed.
+const changedRow = "unstale_new"
+
+// A newValue is a column that a foreign key changes, with its value in SQL.
+type newValue struct{ column, sql string }
+
+// newValues returns the values that a key sets, and others at the same time if the row refers to the
+// same parent by these too. A later key of the list is the one to use.
+func newValues(key foreignKey, others []foreignKey, value func(k foreignKey, i int) string) (all []newValue) {
+	for i, column := range key.columns {
+		all = append(all, newValue{column, value(key, i)})
+	}
+	for _, k := range others {
+		for i, column := range k.columns {
+			if indexFold(key.columns, column) < 0 {
+				all = append(all, newValue{column, "CASE WHEN " + k.join(child, oldRow) + " THEN " + value(k, i) + " ELSE " + child + "." + quote(column) + " END"})
+			}
+		}
+	}
+	return all
+}
+
+// nullOf returns NULL of the type of a column.
+func nullOf(column string) string {
+	return fmt.Sprintf("NULLIF(%[1]s.%[2]s, %[1]s.%[2]s)", child, quote(column))
+}
+
+// beside returns other keys with the child and the parent of a key that change other columns of the
+// ID or of params, if key changes some. A row may refer to its parent by several, which change it
+// together.
+func (c *cascaded) beside(w *writer, key foreignKey, changes func(foreignKey) bool) (all []foreignKey) {
+	for _, k := range c.keys {
+		own := slices.DeleteFunc(slices.Clone(k.columns), func(column string) bool { return indexFold(key.columns, column) >= 0 })
+		if k.child == key.child && k.parent == key.parent && changes(k) && w.sourcesUse(own) && w.sourcesUse(key.columns) {
+			all = append(all, k)
+		}
+	}
+	return all
+}
+
+// emptiedValues returns the values of a row when the first key of a path sets it to NULL. Two keys
+// whose paths have one root may do so together. That can be seen only if both refer to the root.
+func (c *cascaded) emptiedValues(w *writer, path []foreignKey) ([]newValue, error) {
+	key, root := path[0], path[len(path)-1].parent
+	others, direct := c.beside(w, key, foreignKey.empties), len(path) == 1 && len(c.below(root)) == 0
+	name := fmt.Sprintf("%s %p", root, w)
+	for _, other := range c.emptied[name] {
+		if other != key.name && !(direct && slices.ContainsFunc(others, func(k foreignKey) bool { return k.name == other })) {
+			return nil, errors.New("expressions use its columns and those of " + other + ", which sets NULL with it")
+		}
+	}
+	c.emptied[name] = append(c.emptied[name], key.name)
+	if !direct {
+		others = nil
+	}
+	return newValues(key, others, func(k foreignKey, i int) string { return nullOf(k.columns[i]) }), nil
+}
+
+// insertComputed inserts outbox rows for the old and the new ID of the rows that from selects, with
+// the old and the new params.
+func (c *cascaded) insertComputed(w *writer, indent, with, from string, values []newValue) string {
+	var changed []string
+	for _, v := range values {
+		changed = append(changed, v.column)
+	}
+	columns := []string{w.id.of(child) + " AS unstale_id"}
+	params := w.paramsObject(func(p param) []string {
+		old := fmt.Sprint("unstale_param", len(columns))
+		columns = append(columns, p.of(child)+" AS "+old)
+		both := []string{changedRow + "." + old}
+		if p.mayUse(changed) {
+			both = append(both, p.of(changedRow))
+		}
+		return both
+	})
+	for _, column := range w.table.Columns {
+		if !w.sourcesUse([]string{column.Name}) {
+			continue
+		}
+		value := child + "." + quote(column.Name)
+		if i := indexFold(changed, column.Name); i >= 0 {
+			value = values[i].sql
+		}
+		columns = append(columns, value+" AS "+quote(column.Name))
+	}
+	insert := func(id, condition string) string {
+		return w.insertion(indent, func(indent string, to destination) string {
+			return indent + c.unlimited("INSERT", " INTO "+to.into()) + "\n" +
+				indent + "  " + with + "SELECT " + to.values(w.Entity, id, params) + "\n" +
+				indent + "  FROM (SELECT " + strings.Join(columns, ", ") + " " + from + c.share + ") AS " + changedRow + "\n" +
+				indent + "  WHERE " + condition + ";\n"
+		})
+	}
+	const oldID = changedRow + ".unstale_id"
+	statements := insert(oldID, oldID+" IS NOT NULL")
+	if w.id.mayUse(changed) {
+		id := w.id.of(changedRow)
+		statements += insert(id, id+" IS NOT NULL AND NOT (CAST("+oldID+" AS BINARY) <=> CAST("+id+" AS BINARY))")
+	}
+	return statements
+}
+
+// mayUse reports whether the source is one of the columns, or an expression that may use one.
+func (s source) mayUse(columns []string) bool {
+	if s.column != "" {
+		return indexFold(columns, s.column) >= 0
+	}
+	return mentions(s.text, columns)
+}
+
+// mentions reports whether an expression may use one of the columns.
+func mentions(expression string, columns []string) bool {
+	expression = strings.ToLower(expression)
+	return slices.ContainsFunc(columns, func(c string) bool { return strings.Contains(expression, strings.ToLower(c)) })
+}
+
+// sourcesUse reports whether the ID or a param may use one of the columns.
+func (w *writer) sourcesUse(columns []string) bool {
+	return w.id.mayUse(columns) || slices.ContainsFunc(w.params, func(p param) bool { return p.mayUse(columns) })
+}
+
+// computes reports whether an expression may use one of the columns.
+func (w *writer) computes(columns []string) bool {
+	expression := func(s source) bool { return s.column == "" && s.mayUse(columns) }
+	return expression(w.id) || slices.ContainsFunc(w.params, func(p param) bool { return expression(p.source) })
+}
+
+// generates reports whether the ID or a param may use a column that is generated from one of the
+// columns.
+func (w *writer) generates(columns []string) bool {
+	from, before := columns, -1
+	for before < len(from) {
+		before = len(from)
+		for _, c := range w.table.Columns {
+			if c.Generated != "" && indexFold(from, c.Name) < 0 && mentions(c.Generated, from) {
+				from = append(slices.Clip(from), c.Name)
+			}
+		}
+	}
+	return w.sourcesUse(from[len(columns):])
+}
+
+// isVirtual reports whether a column is computed from others, possibly from columns of a key.
+func (w *writer) isVirtual(name string) bool {
+	column, err := w.table.column(name)
+	return err == nil && column.Virtual
+}
