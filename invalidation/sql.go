@@ -259,7 +259,7 @@ const longestProof = 1000
 // as for one at a time, or "". It follows each SELECT whose rows the ? decides: GROUP BY and each
 // window's PARTITION BY must name the columns that hold the ID, without a function around them.
 // These are the first by columns of the outermost SELECT, and the columns that are compared with
-// the ? of another one.
+// the ? of another one, or with functions of the ?.
 //
 // A table expression with the ? may be read once outside its definition: read twice, the rows of one
 // ID can be compared with those of others.
@@ -279,7 +279,7 @@ func togetherFault(tokens []string, by int) string {
 			continue
 		}
 		ids := s.compared
-		if s.outermost {
+		if s.outermost && !s.called {
 			ids = s.list[:min(by, len(s.list))]
 		}
 		if len(ids) == 0 {
@@ -338,7 +338,8 @@ type selectPart struct {
 	list      [][]string   // the select list
 	groups    [][]string   // of GROUP BY
 	windows   [][][]string // the PARTITION BY of each window
-	compared  [][]string   // the columns before IN (?)
+	compared  [][]string   // the columns before IN (?) or IN (UNHEX(?))
+	called    bool         // it is IN (UNHEX(?))
 }
 
 // readSelect reads the SELECT at a token.
@@ -354,8 +355,10 @@ func readSelect(tokens []string, at int) selectPart {
 			depth--
 		case word == "?":
 			s.asked = true
-			if i >= 3 && depth == 1 && tokens[i-1] == "(" && wordAt(tokens, i-2) == "IN" {
-				s.compared = before(tokens, i-2)
+			first, last := sqltext.Element(tokens)
+			inside := depthAt(tokens[first:], i-first)
+			if first >= 3 && depth-inside == 1 && tokens[first-1] == "(" && wordAt(tokens, first-2) == "IN" {
+				s.compared, s.called = before(tokens, first-2), first < last
 			}
 		case tokens[i-1] == ".":
 		case depth == 0 && (word == "UNION" || word == "EXCEPT" || word == "INTERSECT"):

@@ -65,10 +65,18 @@ func (a *adviser) warnLookup(w writtenLookup, users []string) {
 		"on moves and deletes let the row give "+give)
 }
 
+// ofOne are functions of one value that make the bytes of an ID.
+var ofOne = []string{"UNHEX", "UUID_TO_BIN"}
+
 // warnQuestionMark warns about a statement that works only for a single question.
 func (a *adviser) warnQuestionMark(w writtenLookup) {
 	tokens := sqltext.Tokens(w.lookup.SQL)
-	if i := slices.Index(tokens, "?"); i < 1 || i+1 == len(tokens) || tokens[i-1] != "(" || tokens[i+1] != ")" {
+	i := slices.Index(tokens, "?")
+	switch first, last := sqltext.Element(tokens); {
+	case first < last && len(w.lookup.By) == 1:
+	case first < last, slices.Contains(ofOne, wordAt(tokens, i-2)):
+		a.addFault(w.at, w.text, "the ? of its lookup stands for a list, and "+tokens[i-2]+" takes one value", "write IN ("+tokens[i-2]+"(?)) beside a column, which makes it IN ("+tokens[i-2]+"(?),"+tokens[i-2]+"(?))")
+	case i < 1 || i+1 == len(tokens) || tokens[i-1] != "(" || tokens[i+1] != ")":
 		a.addFault(w.at, w.text, "the ? of its lookup is not in parentheses, and stands for a list: what several rows of a batch ask becomes ?,?", "write IN (?)")
 	}
 }

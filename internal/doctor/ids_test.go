@@ -19,6 +19,10 @@ func TestIDQuery(t *testing.T) {
 		"WITH u AS (SELECT 1) SELECT c, d FROM u UNION SELECT a, b FROM t WHERE a IN (?)":                                                    "WITH u AS (SELECT 1) SELECT DISTINCT a FROM t WHERE a IN (a)",
 		"SELECT c, d FROM u WHERE EXISTS (SELECT 1 FROM t WHERE t.group = 1 AND a NOT IN (?)) AND 1":                                         "",
 		"SELECT x, y FROM (SELECT EXTRACT(YEAR FROM d) x, y FROM t WHERE NOT a IN (?) AND t.group = 2 LIMIT 1) z WHERE 1":                    "SELECT DISTINCT a FROM t WHERE NOT a IN (a) AND t.group = 2",
+		"SELECT LOWER(HEX(t.a)) AS id, b FROM t JOIN u USING (c) WHERE t.a IN (UNHEX(?)) AND b > '(' GROUP BY a":                             "SELECT DISTINCT LOWER(HEX(t.a)) AS id FROM t JOIN u USING (c) WHERE t.a IN (t.a) AND b > '('",
+		"SELECT DISTINCT HEX(a), b FROM t WHERE a IN (UNHEX(REPLACE(?, '-', '')))":                                                           "SELECT DISTINCT HEX(a) FROM t WHERE a IN (a)",
+		"WITH u AS (SELECT a, b FROM t WHERE a IN (UNHEX(?))) SELECT LOWER(HEX(a)), b FROM u":                                                "SELECT DISTINCT LOWER(HEX(a)) FROM t WHERE a IN (a)",
+		"WITH u AS (SELECT a, b FROM t WHERE a IN (F(?))) SELECT a, b FROM u":                                                                "",
 		"SELECT a, b FROM t WHERE a = ?":                                                                                                     "",
 		"SELECT a, b FROM t WHERE a IN (SELECT ?)":                                                                                           "",
 		"SELECT a, b FROM t WHERE a + 1 IN (?)":                                                                                              "",
@@ -40,7 +44,7 @@ func TestIDQuery(t *testing.T) {
 // No text makes it fail, and what it returns has a limit.
 func FuzzIDQuery(f *testing.F) {
 	for _, sql := range []string{
-		"WITH u AS (SELECT 1) SELECT a, b FROM u, t WHERE (a, `b`) IN (?) GROUP BY a", "SELECT a FROM (SELECT f(x.y) FROM t WHERE .a IN (?))", "FROM WHERE a IN (?)",
+		"WITH u AS (SELECT 1) SELECT a, b FROM u, t WHERE (a, `b`) IN (?) GROUP BY a", "SELECT a FROM (SELECT f(x.y) FROM t WHERE .a IN (?))", "FROM WHERE a IN (?)", "SELECT a FROM t WHERE a IN (F(?))", "WITH u AS (SELECT FROM t WHERE a IN (UNHEX(?))) SELECT (a, b",
 		")))(( WHERE a.) IN (?) UNION", "SELECT FROM AND (a) IN (?) /* LIMIT", "SELECT FROM ON . IN (?)", "SELECT FROM ( IN (?)", "SELECT FROM AN&(IN(?)0",
 	} {
 		f.Add(sql)

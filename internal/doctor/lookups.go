@@ -86,8 +86,8 @@ type block struct{ sel, from, depth int }
 // if the text does not show what the ? is compared with.
 func idQuery(sql string) (query string, ok bool) {
 	s := &statement{sql, sqltext.Placed(sql)}
-	mark := slices.IndexFunc(s.tokens, func(t sqltext.Token) bool { return t.Text == "?" })
-	if mark < 4 || s.word(mark-2) != "IN" || s.word(mark-1) != "(" || s.word(mark+1) != ")" {
+	mark, last := sqltext.Element(sqltext.Tokens(sql))
+	if mark < 4 || s.word(mark-2) != "IN" || s.word(mark-1) != "(" || s.word(last+1) != ")" {
 		return "", false
 	}
 	first, ok := s.operand(mark - 3)
@@ -103,8 +103,37 @@ func idQuery(sql string) (query string, ok bool) {
 	if s.word(first) == "(" {
 		columns = operand[1 : len(operand)-1]
 	}
+	if mark < last { // a function makes what is compared of an ID
+		if columns = s.idOf(b.sel, operand, sql[s.tokens[mark].At:s.after(last)]); columns == "" {
+			return "", false
+		}
+	}
 	return fmt.Sprintf("%sSELECT DISTINCT %s %s%s%s\nLIMIT %d", s.with(b.sel), columns,
-		sql[s.tokens[b.from].At:s.tokens[mark].At], operand, sql[s.after(mark):s.after(s.last(mark, b.depth+1))], mostIDs), true
+		sql[s.tokens[b.from].At:s.tokens[mark].At], operand, sql[s.after(last):s.after(s.last(last, b.depth+1))], mostIDs), true
+}
+
+// idOf returns the ID of a row whose operand is compared with a function of the ?: the first column
+// of the outermost SELECT, if that is the one at a token, or the inverse of UNHEX, or "".
+func (s *statement) idOf(sel int, operand, function string) string {
+	first, depth := sel+1, 0
+	if word := s.word(first); word == "DISTINCT" || word == "ALL" {
+		first++
+	}
+	for i := range s.tokens {
+		switch word := s.word(i); {
+		case word == "(":
+			depth++
+		case word == ")":
+			depth--
+		case i == sel && depth > 0 && strings.EqualFold(function, "UNHEX(?)"):
+			return "LOWER(HEX(" + operand + "))"
+		case i == sel && depth > 0:
+			return ""
+		case i > first && word == "," && depth == 0:
+			return s.sql[s.tokens[first].At:s.tokens[i].At]
+		}
+	}
+	return ""
 }
 
 // word returns a token in upper case, or "" if there is none.

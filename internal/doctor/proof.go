@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/unstale/unstale/internal/session"
+	"github.com/unstale/unstale/internal/sqltext"
 	"github.com/unstale/unstale/invalidation"
 )
 
@@ -64,6 +65,9 @@ func (p LookupProof) String() string {
 // fails or the server does not answer. Each statement has the time limit of a lookup.
 func CheckLookup(ctx context.Context, s *session.Sessions, l *invalidation.Lookup) (p LookupProof, err error) {
 	madeUp := [][]string{slices.Repeat([]string{"unstale-check-1"}, len(l.By)), slices.Repeat([]string{"unstale-check-2"}, len(l.By))}
+	if first, last := sqltext.Element(sqltext.Tokens(l.SQL)); first < last && len(l.By) == 1 { // UUID_TO_BIN refuses other texts
+		madeUp = [][]string{{"ffffffff-ffff-4fff-bfff-fffffffffff1"}, {"ffffffff-ffff-4fff-bfff-fffffffffff2"}}
+	}
 	if l.Single {
 		_, err := session.NewLookups(s).Lookup(ctx, l.SQL, madeUp[:1], l.Values())
 		return LookupProof{Unproven: "it is asked for one ID at a time: " + l.SingleReason}, err

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/mysqlerr"
+	"github.com/unstale/unstale/internal/sqltext"
 )
 
 // Lookups runs the lookups of the map. Safe for concurrent use.
@@ -25,8 +26,8 @@ func NewLookups(db *Sessions) *Lookups { return &Lookups{db: db} }
 
 // Lookup runs a lookup of the map and returns its rows as text: the by-values, then the given
 // number of values. The query has one `?`, which becomes the list of by-values, or of tuples if
-// they have several columns. The lookup sees the data that is committed now, outside any claim, in
-// a read-only session of a separate pool.
+// they have several columns. IN (UNHEX(?)) becomes IN (UNHEX(?),UNHEX(?)). The lookup sees the data
+// that is committed now, outside any claim, in a read-only session of a separate pool.
 //
 //   - If all values of a row are NULL, the row is left out. If only some are, the error is a
 //     LookupNullError.
@@ -95,13 +96,18 @@ func (l *Lookups) lookupSession(ctx context.Context) (*sql.Conn, error) {
 	return l.db.lookups.Conn(ctx)
 }
 
-// fillLookup replaces the query's `?` with a list of count tuples.
+// fillLookup replaces the query's `?` with a list of count tuples, or repeats the functions around it.
 func fillLookup(query string, width, count int) string {
-	tuple := "?"
+	element := "?"
+	if first, last := sqltext.Element(sqltext.Tokens(query)); first < last && width == 1 {
+		placed := sqltext.Placed(query)
+		element = query[placed[first].At : placed[last].At+1]
+	}
+	tuple := element
 	if width > 1 {
 		tuple = "(?" + strings.Repeat(",?", width-1) + ")"
 	}
-	return strings.Replace(query, "?", tuple+strings.Repeat(","+tuple, count-1), 1)
+	return strings.Replace(query, element, tuple+strings.Repeat(","+tuple, count-1), 1)
 }
 
 func runLookup(ctx context.Context, on querier, query string, args []any, by, values int, most answerSize) ([][]string, error) {

@@ -1,7 +1,10 @@
 // Package sqltext takes a piece of SQL apart, no further than is needed to find words in it.
 package sqltext
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // A Token is a word, a number, a quoted text or one character of punctuation.
 type Token struct {
@@ -33,6 +36,44 @@ func TokensIn(sql, mode string) []string {
 
 // Placed returns the tokens of a statement with their places.
 func Placed(sql string) []Token { return split(sql, `'"`) }
+
+// Element returns the first and the last token of what a list of values takes the place of in a
+// lookup, once for each value: the ?, or the calls of functions around it if they are all that IN has,
+// such as UNHEX(?) in IN (UNHEX(?)). It returns -1 if there is no ?.
+func Element(tokens []string) (first, last int) {
+	mark := slices.Index(tokens, "?")
+	for first, last = mark, mark; first > 0; {
+		opening, closing := first-1, last+1
+		for depth := 0; opening > 0 && (tokens[opening] != "(" || depth > 0); opening-- {
+			depth += nesting(tokens[opening])
+		}
+		for depth := 0; closing < len(tokens) && (tokens[closing] != ")" || depth < 0); closing++ {
+			depth += nesting(tokens[closing])
+		}
+		switch name := opening - 1; {
+		case name < 0 || closing == len(tokens) || !isWordByte(tokens[name][0]):
+			return mark, mark
+		case !strings.EqualFold(tokens[name], "IN"):
+			first, last = name, closing
+		case opening == first-1 && closing == last+1:
+			return first, last
+		default:
+			return mark, mark
+		}
+	}
+	return mark, mark
+}
+
+// nesting returns 1 for a closing parenthesis, -1 for an opening one, and else 0.
+func nesting(token string) int {
+	switch token {
+	case ")":
+		return 1
+	case "(":
+		return -1
+	}
+	return 0
+}
 
 // split is Placed, where a backslash escapes the next character only within these quotes.
 func split(sql, escapes string) []Token {

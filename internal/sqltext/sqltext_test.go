@@ -6,6 +6,36 @@ import (
 	"testing"
 )
 
+// A list of values takes the place of the ?, or of functions around it that are all that IN has.
+func TestElement(t *testing.T) {
+	for sql, want := range map[string]string{
+		"SELECT a, b FROM t WHERE a IN (?)":                                                   "?",
+		"SELECT a, b FROM t WHERE a IN (UNHEX(?)) AND c IN (UNHEX(1))":                        "UNHEX(?)",
+		"WHERE f(a) in ( unhex ( replace(lower(?), '-', '(') ) ) AND b":                       "unhex(replace(lower(?),'-','('))",
+		"WHERE a IN (SELECT id FROM JSON_TABLE(JSON_ARRAY(?), '$[*]' COLUMNS (id INT)) AS j)": "?",
+		"WHERE a IN (UNHEX(?), UNHEX(1))":                                                     "?",
+		"WHERE a IN (UNHEX(?) + 1)":                                                           "?",
+		"WHERE a IN (1 + UNHEX(?))":                                                           "?",
+		"WHERE a IN ((?))":                                                                    "?",
+		"WHERE a IN (F((SELECT ?)))":                                                          "?",
+		"WHERE a IN (SELECT b FROM t WHERE c IN (F(?)))":                                      "F(?)",
+		"WHERE a = UNHEX(?)":                                                                  "?",
+		"(?)":                                                                                 "?",
+		"F(?":                                                                                 "?",
+		") IN (F(?)":                                                                          "?",
+		"SELECT 1":                                                                            "",
+	} {
+		tokens := Tokens(sql)
+		got := ""
+		if first, last := Element(tokens); first >= 0 {
+			got = strings.Join(tokens[first:last+1], "")
+		}
+		if got != want {
+			t.Errorf("%s: %s, wanted %s", sql, got, want)
+		}
+	}
+}
+
 // A variable begins with its @, whatever stands before it: MySQL lets no word go on with one.
 func TestVariables(t *testing.T) {
 	for sql, want := range map[string]string{
