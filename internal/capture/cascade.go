@@ -72,18 +72,10 @@ const (
 	onUpdate = "update"
 )
 
-// named returns the name of a key in the map.
-func (w *writer) named(key foreignKey) string {
-	if key.child == w.table.Name {
-		return key.name
-	}
-	return key.child + "." + key.name
-}
-
 // ignores reports whether the map leaves out what a key does on an event of its parent.
 func (w *writer) ignores(key foreignKey, event string) bool {
 	return slices.ContainsFunc(w.Ignored, func(one invalidation.IgnoredCascade) bool {
-		return strings.EqualFold(one.Key, w.named(key)) && (event == onDelete && one.Delete || event == onUpdate && one.Update)
+		return strings.EqualFold(one.Key, key.nameIn(w.table.Name)) && (event == onDelete && one.Delete || event == onUpdate && one.Update)
 	})
 }
 
@@ -91,7 +83,7 @@ func (w *writer) ignores(key foreignKey, event string) bool {
 func (c *cascaded) known(w *writer) error {
 	var names []string
 	for _, key := range c.keys {
-		names = append(names, w.named(key))
+		names = append(names, key.nameIn(w.table.Name))
 	}
 	for _, one := range w.Ignored {
 		if indexFold(names, one.Key) < 0 {
@@ -105,7 +97,7 @@ func (c *cascaded) known(w *writer) error {
 // does, because of an event of the parent of a key, which may be the same.
 func (w *writer) uncovered(key, because foreignKey, event string, err error) error {
 	return fmt.Errorf("%s changes it without firing a trigger, and that cannot be covered: %w; write rows for that yourself and add 'cascades: {%s: ignore %s}' to the capture, or change the key",
-		key, err, w.named(because), event)
+		key, err, because.nameIn(w.table.Name), event)
 }
 
 var (

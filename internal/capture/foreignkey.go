@@ -64,6 +64,14 @@ func (f foreignKey) String() string {
 	return fmt.Sprintf("%s (ON DELETE %s, ON UPDATE %s)", f.between(), f.onDelete, f.onUpdate)
 }
 
+// nameIn returns the name of the key in the captures of a table.
+func (f foreignKey) nameIn(table string) string {
+	if f.child == table {
+		return f.name
+	}
+	return f.child + "." + f.name
+}
+
 // hidden returns an error if the account cannot see the action of the key.
 func (f foreignKey) hidden() error {
 	if f.onDelete != "" {
