@@ -341,6 +341,9 @@ func (t *randomTable) missed(before, after map[string]row, rows []outboxRow) (ch
 		for _, values := range []row{was, is} {
 			// A statement may also update the row that it inserts, which other events do not capture.
 			exact := event != "insert" || slices.Contains(c.on, "update")
+			if _, computed := t.expressions[c.id]; computed && !exact {
+				continue
+			}
 			if values != nil && !c.covers(t.name, values, rows, exact) {
 				all = append(all, fmt.Sprintf("MISSED %s of %s: %v, then %v: no row with %v", event, t.name, was, is, values))
 			}

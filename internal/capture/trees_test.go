@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/unstale/unstale/internal/capture"
 	"github.com/unstale/unstale/internal/mysqlerr"
 	"github.com/unstale/unstale/internal/servers"
 )
@@ -191,4 +192,27 @@ func TestNoRowsBelowATreeDuringADelete(t *testing.T) {
 			t.Errorf("%s: rows %q", level, rows)
 		}
 	}
+}
+
+// In MySQL the definer needs a privilege to lock the rows of each tree, one column is enough.
+func TestDefinerLocksTrees(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, shelves...)
+	definer := s.account("INSERT ON cache_outbox", "SELECT, TRIGGER ON halls", "SELECT, TRIGGER ON shelves", "SELECT, TRIGGER ON boxes", "SELECT, TRIGGER ON labels")
+	c := s.capturer("  labels: {entity: product, id: id, on: [delete], params: {value: id}}\n")
+	c.Definer = definer
+	err := c.Apply(t.Context(), func(capture.Change) {})
+	if s.Flavor == servers.KindMySQL {
+		for _, right := range []string{"UPDATE (`shelf_id`) ON `" + s.Name + "`.`boxes`", "UPDATE (`hall_id`) ON `" + s.Name + "`.`shelves`"} {
+			if err == nil || !strings.Contains(err.Error(), "GRANT "+right) {
+				t.Fatalf("%v, wanted %s", err, right)
+			}
+			s.grant(definer, right)
+		}
+		err = c.Apply(t.Context(), func(capture.Change) {})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.covers(2, "DELETE FROM halls WHERE id = 1", plain("labels"))
 }
