@@ -234,26 +234,39 @@ func TestOutages(t *testing.T) {
 	}
 }
 
-// CONTRIBUTING.md has a line for every directory with files, except testdata and what git
-// ignores.
+var layoutLine = regexp.MustCompile("(?m)^- `([^`]+)`: \\S")
+
+// docs/how-it-works.md has one line for every directory with files, and no other, except testdata
+// and what git ignores.
 func TestRepositoryLayout(t *testing.T) {
 	t.Parallel()
-	const page = "CONTRIBUTING.md"
+	const page = "docs/how-it-works.md"
 	_, layout, found := strings.Cut(read(t, page), "\n## Repository layout\n")
 	if !found {
 		t.Fatalf("%s has no layout", page)
+	}
+	listed := map[string]int{}
+	for _, match := range layoutLine.FindAllStringSubmatch(layout, -1) {
+		listed[match[1]]++
 	}
 	files, err := exec.CommandContext(t.Context(), "git", "-C", root, "ls-files", "-co", "--exclude-standard").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	listed := map[string]bool{}
+	known := map[string]bool{".": true}
 	for file := range strings.Lines(string(files)) {
 		dir := path.Dir(file)
-		if dir != "." && !strings.Contains("/"+dir+"/", "/testdata/") && !listed[dir] && !strings.Contains(layout, "`"+dir+"`") {
-			t.Errorf("%s does not list %s", page, dir)
+		if known[dir] || strings.Contains("/"+dir+"/", "/testdata/") {
+			continue
 		}
-		listed[dir] = true
+		known[dir] = true
+		if listed[dir] != 1 {
+			t.Errorf("%s has %d lines for %s, wanted one", page, listed[dir], dir)
+		}
+		delete(listed, dir)
+	}
+	for dir := range listed {
+		t.Errorf("%s lists %s, which has no files", page, dir)
 	}
 }
 
