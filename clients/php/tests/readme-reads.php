@@ -1,6 +1,6 @@
 <?php
 
-// The code of docs/php.md about reads, which DocsReadTest runs.
+// The code of README.md about reads and connections, which ReadmeReadsTest runs.
 
 declare(strict_types=1);
 
@@ -10,7 +10,7 @@ use Unstale\Connections;
 use Unstale\Load;
 use Unstale\Options;
 
-$cache = new Cache(Connections::url($redisUrl)); // redis:// or, with TLS, rediss://
+$cache = new Cache(Connections::url($redisUrl));
 
 $application = new \Redis(); // leaves a pooled connection in its database
 $application->pconnect($host, $port);
@@ -34,12 +34,6 @@ $page = $cache->fetch(ShopCache::productPage(42), function (Load $load) use ($pd
     return $row;
 });
 $results[] = $page;
-
-$pages = $cache->fetchMany(array_map(ShopCache::productPage(...), [42, 43]), function (array $missing) use ($pdo): array {
-    $rows = $pdo->query('SELECT id, name FROM products WHERE id IN (42, 43)')->fetchAll(PDO::FETCH_ASSOC);
-    return array_combine(array_map(fn (array $row): string => ShopCache::productPage($row['id'])->key, $rows), $rows);
-});
-$results[] = $pages;
 
 $_COOKIE['write'] = ['x'];
 $loader = fn (): array => ['name' => 'loaded'];

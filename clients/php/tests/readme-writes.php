@@ -1,6 +1,6 @@
 <?php
 
-// The code of docs/php.md about writes, which ReadmeTest runs with $pdo.
+// The code of README.md about names and writes, which ReadmeTest runs with $pdo.
 
 declare(strict_types=1);
 
