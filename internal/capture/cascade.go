@@ -93,12 +93,34 @@ func (c *cascaded) known(w *writer) error {
 	return nil
 }
 
-// uncovered describes the line that the map needs if triggers cannot cover what a key of the table
-// does, because of an event of the parent of a key, which may be the same.
-func (w *writer) uncovered(key, because foreignKey, event string, err error) error {
-	return fmt.Errorf("%s changes it without firing a trigger, and that cannot be covered: %w; write rows for that yourself and add 'cascades: {%s: ignore %s}' to the capture, or change the key",
-		key, err, because.nameIn(w.table.Name), event)
+// An UncoveredError reports a foreign key whose changes triggers cannot cover.
+type UncoveredError struct {
+	Ignored invalidation.IgnoredCascade // what the map needs
+	Why     error
+	key     foreignKey
 }
+
+// uncovered reports that triggers cannot cover what a key of the table does, because of an event of
+// the parent of a key, which may be the same.
+func (w *writer) uncovered(key, because foreignKey, event string, err error) error {
+	return &UncoveredError{invalidation.IgnoredCascade{Key: because.nameIn(w.table.Name), Delete: event == onDelete, Update: event == onUpdate}, err, key}
+}
+
+// Error implements error.
+func (e *UncoveredError) Error() string {
+	event := onUpdate
+	if e.Ignored.Delete {
+		event = onDelete
+	}
+	return fmt.Sprintf("%s changes it without firing a trigger, and that cannot be covered: %v; write rows for that yourself and add 'cascades: {%s: ignore %s}' to the capture, or change the key",
+		e.key, e.Why, e.Ignored.Key, event)
+}
+
+// Unwrap returns the reason.
+func (e *UncoveredError) Unwrap() error { return e.Why }
+
+// Key describes the foreign key.
+func (e *UncoveredError) Key() string { return e.key.String() }
 
 var (
 	errElsewhere = errors.New("its parent is in another database")

@@ -257,8 +257,16 @@ func (c Column) fits() error {
 
 // refuse returns an error with the reason why a column cannot be used, and a usable expression of
 // it, %s.
-func (c Column) refuse(why, expression string) error {
-	return fmt.Errorf("the column %s is of the type %s: %s; give an expression, such as %s", c.Name, c.Type, why, fmt.Sprintf(expression, "{row}."+quote(c.Name)))
+func (c Column) refuse(why, expression string) error { return unfitError{c, why, expression} }
+
+// An unfitError reports a column that a map can only use in an expression.
+type unfitError struct {
+	Column
+	why, use string // use is an expression of the column, %s
+}
+
+func (e unfitError) Error() string {
+	return fmt.Sprintf("the column %s is of the type %s: %s; give an expression, such as %s", e.Name, e.Type, e.why, fmt.Sprintf(e.use, "{row}."+quote(e.Name)))
 }
 
 // quote quotes an identifier.

@@ -17,7 +17,7 @@ var layers = [][]string{
 	{"internal/redisclient", "internal/schema", "lock/internal/locking"},
 	{"cache", "invalidation", "limit", "lock", "migrations", "outbox", "redisurl"},
 	{"internal/maptool", "internal/session"},
-	{"internal/capture", "internal/keyspace", "internal/store"},
+	{"internal/capture", "internal/draft", "internal/keyspace", "internal/store"},
 	{"internal/maintenance"},
 	{"internal/status"},
 	{"worker", "worker/workerotel"},

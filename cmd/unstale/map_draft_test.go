@@ -1,0 +1,244 @@
+package main
+
+import (
+	"cmp"
+	"database/sql"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/unstale/unstale/internal/capture"
+	"github.com/unstale/unstale/internal/testenv"
+	"github.com/unstale/unstale/invalidation"
+)
+
+// execAll runs statements in one session.
+func execAll(t *testing.T, db *sql.DB, statements ...string) {
+	t.Helper()
+	conn, err := db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for _, statement := range statements {
+		if strings.TrimSpace(statement) == "" {
+			continue
+		}
+		if _, err := conn.ExecContext(t.Context(), statement); err != nil {
+			t.Fatalf("%v: %s", err, statement)
+		}
+	}
+}
+
+// The draft of each schema passes map check, capture apply makes its triggers, and a write of each
+// captured table leaves a row for its entity, with the ID of the row.
+func TestMapDraftSchemas(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../../lab/schemas/*.sql")
+	if err != nil || len(files) < 3 {
+		t.Fatalf("%q: %v", files, err)
+	}
+	for _, schema := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(schema), ".sql"), func(t *testing.T) {
+			t.Parallel()
+			env := testenv.MySQL(t)
+			src, err := os.ReadFile(schema)
+			if err != nil {
+				t.Fatal(err)
+			}
+			execAll(t, env.DB, strings.Split(string(src), ";\n")...)
+			file := filepath.Join(t.TempDir(), "mapping.yaml")
+			m := drafted(t, env, file)
+			proveDraft(t, env.DB, m)
+		})
+	}
+}
+
+// drafted drafts the map of a database, checks it, and creates its triggers.
+func drafted(t *testing.T, env *testenv.Database, file string, args ...string) *invalidation.Map {
+	t.Helper()
+	vars := map[string]string{"MYSQL_DSN": env.DSN}
+	want := func(args ...string) {
+		t.Helper()
+		r := call(t, vars, args...)
+		if r.code != exitDone {
+			text, _ := os.ReadFile(file)
+			t.Fatalf("%q: %+v\n%s", args, r, text)
+		}
+		t.Logf("%q: %s%s", args, r.out, r.err)
+	}
+	want(append([]string{"map", "draft", "--app", "shop", "-o", file}, args...)...)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%s", text)
+	if again := call(t, vars, append([]string{"map", "draft", "--app", "shop"}, args...)...); again.out != string(text) {
+		t.Errorf("another draft of the same tables differs:\n%s", again.out)
+	}
+	want("map", "check", file, "--mysql-dsn", env.DSN)
+	want("migrate", "up")
+	want("capture", "apply", "--map", file)
+	m, err := invalidation.Parse(file, text, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// A written is a value of a row that a test writes, and its text in an ID.
+type written struct{ sql, id string }
+
+// valueOf returns a value of a column.
+func valueOf(kind string, length int) written {
+	switch kind {
+	case "char", "varchar", "tinytext", "text", "mediumtext", "longtext":
+		return written{"'x'", "x"}
+	case "binary":
+		return written{fmt.Sprintf("REPEAT(X'AB', %d)", length), strings.Repeat("ab", length)}
+	case "varbinary", "tinyblob", "blob", "mediumblob", "longblob":
+		return written{"X'AB'", "ab"}
+	case "date", "datetime", "timestamp":
+		return written{"'2026-11-23'", "2026-11-23"}
+	case "time":
+		return written{"'07:00:00'", "07:00:00"}
+	case "year":
+		return written{"2026", "2026"}
+	case "json":
+		return written{"'{}'", ""}
+	case "geometry", "point":
+		return written{"ST_GeomFromText('POINT(1 1)')", ""}
+	case "enum", "set", "bit":
+		return written{"1", "1"}
+	}
+	return written{"7", "7"}
+}
+
+// proveDraft writes, changes and deletes a row of each captured table, and checks the outbox.
+func proveDraft(t *testing.T, db *sql.DB, m *invalidation.Map) {
+	t.Helper()
+	tables := map[string][]string{} // entities of each table, the first one for the row itself
+	for _, c := range m.Captures() {
+		tables[c.Table] = append(tables[c.Table], c.Entity)
+	}
+	for table, entities := range tables {
+		row := rowOf(t, db, table)
+		name := capture.QuoteName(table)
+		for _, write := range []string{
+			"INSERT INTO " + name + " (" + strings.Join(row.columns, ", ") + ") VALUES (" + strings.Join(row.values, ", ") + ")",
+			"UPDATE " + name + " SET " + cmp.Or(row.text, row.columns[0]) + " = 'y'",
+			"DELETE FROM " + name,
+		} {
+			if strings.HasPrefix(write, "UPDATE") && row.text == "" {
+				continue
+			}
+			execAll(t, db, "SET FOREIGN_KEY_CHECKS = 0", "DELETE FROM cache_outbox", write, "SET FOREIGN_KEY_CHECKS = 1")
+			got := outboxRows(t, db)
+			for i, entity := range entities {
+				ids := got[entity]
+				isParent := i > 0
+				for other, first := range tables {
+					isParent = isParent || other != table && first[0] == entity
+				}
+				if len(ids) == 0 || !isParent && ids[0] != row.id {
+					t.Errorf("%s: %s has the rows %q, wanted %q", write, entity, ids, row.id)
+				}
+			}
+		}
+	}
+	if len(tables) == 0 {
+		t.Error("nothing is captured")
+	}
+}
+
+// outboxRows returns the IDs of each entity in the outbox.
+func outboxRows(t *testing.T, db *sql.DB) map[string][]string {
+	t.Helper()
+	rows, err := db.Query("SELECT entity, entity_id FROM cache_outbox ORDER BY id")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	all := map[string][]string{}
+	for rows.Next() {
+		var entity, id string
+		if err := rows.Scan(&entity, &id); err != nil {
+			t.Fatal(err)
+		}
+		all[entity] = append(all[entity], id)
+	}
+	return all
+}
+
+// A testRow is a row of a table.
+type testRow struct {
+	columns, values []string
+	id              string // the text of its key
+	text            string // a column of text that is not part of the key, or ""
+}
+
+// rowOf returns a row of a table.
+func rowOf(t *testing.T, db *sql.DB, table string) (row testRow) {
+	t.Helper()
+	rows, err := db.Query(`SELECT c.column_name, LOWER(c.data_type), COALESCE(c.character_maximum_length, 0), c.extra, COALESCE(s.seq_in_index, 0)
+FROM information_schema.columns AS c LEFT JOIN information_schema.statistics AS s
+ON s.table_schema = c.table_schema AND s.table_name = c.table_name AND s.column_name = c.column_name AND s.index_name = 'PRIMARY'
+WHERE c.table_schema = DATABASE() AND c.table_name = ? ORDER BY s.seq_in_index, c.ordinal_position`, table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	var keys []string
+	for rows.Next() {
+		var name, kind, extra string
+		var length int64
+		var place int
+		if err := rows.Scan(&name, &kind, &length, &extra, &place); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(strings.ToUpper(extra), "GENERATED") && !strings.Contains(strings.ToUpper(extra), "DEFAULT_GENERATED") {
+			continue
+		}
+		v := valueOf(kind, int(min(length, 16)))
+		row.columns, row.values = append(row.columns, capture.QuoteName(name)), append(row.values, v.sql)
+		switch {
+		case place > 0:
+			keys = append(keys, v.id)
+		case v.id == "x":
+			row.text = capture.QuoteName(name)
+		}
+	}
+	row.id = strings.Join(keys, ":")
+	return row
+}
+
+// Names are data: odd ones of tables and columns are quoted in YAML, in SQL and in comments.
+func TestMapDraftOddNames(t *testing.T) {
+	t.Parallel()
+	env := testenv.MySQL(t)
+	execAll(t, env.DB,
+		"CREATE TABLE `it's a: \"table\" # {x} - ?` (`id: \"1\"` INT PRIMARY KEY, `na'me` VARCHAR(20), `{y}` VARCHAR(20), `updated_at` DATETIME)",
+		"CREATE TABLE `back``tick` (`i``d` BINARY(16) PRIMARY KEY, `parent ``?` INT, CONSTRAINT `odd ``key` FOREIGN KEY (`parent ``?`) REFERENCES `it's a: \"table\" # {x} - ?` (`id: \"1\"`) ON DELETE CASCADE)",
+		"CREATE TABLE `new\nline` (id INT PRIMARY KEY, note TEXT)",
+		"CREATE TABLE `lines` (id INT PRIMARY KEY, `a\nb` VARCHAR(20), updated_at DATETIME)",
+		"CREATE TABLE `null` (`on` INT PRIMARY KEY, `yes` VARCHAR(20))",
+		"CREATE TABLE `ÄÖÜ` (id INT PRIMARY KEY, name VARCHAR(20))",
+		"CREATE TABLE orders (id INT PRIMARY KEY, name VARCHAR(20))",
+		"CREATE TABLE `order` (id INT PRIMARY KEY, name VARCHAR(20))",
+		"CREATE TABLE `key` (id INT PRIMARY KEY, app INT, name VARCHAR(20))",
+		"CREATE TABLE `7 up` (`7` INT, id INT PRIMARY KEY, name VARCHAR(20), FOREIGN KEY (`7`) REFERENCES orders (id) ON DELETE CASCADE)",
+		"CREATE TABLE keyless (name VARCHAR(20))",
+	)
+	file := filepath.Join(t.TempDir(), "mapping.yaml")
+	proveDraft(t, env.DB, drafted(t, env, file))
+	text, err := os.ReadFile(file)
+	for _, want := range []string{
+		"  it_s_a_table_x:\n", "  order_2:\n", "  table_2:\n", "neither a primary key nor", `"new\nline": `,
+	} {
+		if err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%q is not in the draft (%v)", want, err)
+		}
+	}
+}

@@ -1,0 +1,246 @@
+package draft
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/unstale/unstale/internal/capture"
+	"github.com/unstale/unstale/invalidation"
+)
+
+// canLookUp reports whether a lookup can find rows by the entity's ID.
+func (e *entity) canLookUp() bool {
+	if len(e.Key) != 1 {
+		return false
+	}
+	return !capture.IDSource(e.Key).IsExpression() || e.isHex()
+}
+
+// isHex reports whether the ID is bytes in hexadecimal.
+func (e *entity) isHex() bool {
+	return len(e.Key) == 1 && strings.HasPrefix(string(capture.IDSource(e.Key)), "LOWER(HEX(")
+}
+
+// lookup returns the SQL that finds the parent's ID by the row's ID.
+func (e *entity) lookup(l *link) string {
+	const row = "t"
+	key, value := e.Key[0], l.id().Of(row)
+	if !l.id().IsExpression() {
+		value = l.columns[0].Text(row)
+	}
+	column := row + "." + capture.QuoteName(key.Name)
+	if e.isHex() { // IN (?) would compare bytes with text
+		return fmt.Sprintf("SELECT k.id, %s FROM JSON_TABLE(JSON_ARRAY(?), '$[*]' COLUMNS (id VARCHAR(255) PATH '$')) AS k JOIN %s AS %s ON %s = UNHEX(k.id)",
+			value, capture.QuoteName(e.Name), row, column)
+	}
+	return fmt.Sprintf("SELECT %s, %s FROM %s AS %s WHERE %s IN (?)", key.Text(row), value, capture.QuoteName(e.Name), row, column)
+}
+
+// parents returns the links to entities of the map.
+func (e *entity) parents() (all []*link) {
+	for _, l := range e.links {
+		if l.parent.isDrafted() {
+			all = append(all, l)
+		}
+	}
+	return all
+}
+
+// expands returns the links that the entity expands by, as its parents.
+func (e *entity) expands() (all []*link) {
+	for _, l := range e.parents() {
+		if !l.second && (e.way != ownThenEach && e.way != noCapture || l.param == "" || e.canLookUp()) {
+			all = append(all, l)
+		}
+	}
+	return all
+}
+
+// nameParams names the parameters. A parent expands with the row's parameters, so no name is one of
+// the entities above.
+func (d *Draft) nameParams() {
+	done := map[*entity]namer{}
+	var visit func(e *entity) namer
+	visit = func(e *entity) namer {
+		if taken := done[e]; taken != nil {
+			return taken
+		}
+		taken := namer{"id": true, "app": true}
+		done[e] = taken
+		for _, l := range e.links {
+			for name := range visit(l.parent) {
+				taken[name] = true
+			}
+		}
+		for _, l := range e.links {
+			if l.param = ""; l.second || len(e.Key) == 1 && l.Columns[0] == e.Key[0].Name && len(l.Columns) == 1 {
+				continue
+			}
+			name := words(strings.Join(l.Columns, "_"))
+			if name == "" || name[0] >= '0' && name[0] <= '9' {
+				name = "column_" + name
+			}
+			l.param = taken.free(name, strings.NewReplacer("-", "_", ".", "_").Replace(e.name)+"_"+name)
+		}
+		return taken
+	}
+	for _, e := range d.all {
+		visit(e)
+	}
+}
+
+// watch returns the columns whose changes count for a row about the entity itself or a parent, or
+// nil for all. The entity's own ID needs no watch.
+func (e *entity) watch(own bool) (names []string) {
+	if len(e.left) == 0 {
+		return nil
+	}
+	var all []string
+	for _, c := range e.Columns {
+		if slices.Contains(e.left, c.Name) {
+			continue
+		}
+		all = append(all, c.Name)
+		if !own || !e.isKey([]capture.Column{c}) {
+			names = append(names, c.Name)
+		}
+	}
+	if len(names) == 0 {
+		return all
+	}
+	return names
+}
+
+// captures returns the captures of the table.
+func (e *entity) captures() (all []invalidation.Capture) {
+	if e.dropped || e.way == noCapture {
+		return nil
+	}
+	add := func(about string, id invalidation.Source, ignore bool, params ...invalidation.CaptureParam) {
+		all = append(all, invalidation.Capture{Table: e.Name, Entity: about, ID: id, Watch: e.watch(about == e.name), Params: params, Insert: true, Update: true, Delete: true, IgnoreCascades: ignore})
+	}
+	if e.way != eachParent {
+		var params []invalidation.CaptureParam
+		for _, l := range e.expands() {
+			if l.param != "" && e.way != ownThenEach {
+				params = append(params, invalidation.CaptureParam{Name: l.param, Source: l.id()})
+			}
+		}
+		add(e.name, capture.IDSource(e.Key), e.way == noCascades, params...)
+	}
+	for _, l := range e.parents() {
+		if l.second || e.way == eachParent || e.way == ownThenEach {
+			add(l.parent.name, l.id(), e.way == noCascades || e.way == ownThenEach)
+		}
+	}
+	return all
+}
+
+// tryNext makes the table go the next way, since the database refuses this one.
+func (e *entity) tryNext(reason string) {
+	var linked []capture.Column
+	for _, l := range e.parents() {
+		linked = append(linked, l.columns...)
+	}
+	isLinked := len(linked) > 0 && len(e.Key) > 0 && !slices.ContainsFunc(e.Key, func(k capture.Column) bool {
+		return !slices.ContainsFunc(linked, func(c capture.Column) bool { return c.Name == k.Name })
+	})
+	next := noCapture
+	switch {
+	case e.way == ownRow && len(linked) > 0:
+		next = ownThenEach
+	case e.way < eachParent && isLinked:
+		next = eachParent
+	case e.way < noCascades && len(e.Key) > 0:
+		next = noCascades
+	}
+	e.refuse(next, reason)
+}
+
+// settle finds a way for each table that the database does not refuse.
+func (d *Draft) settle(ctx context.Context, db *sql.DB) error {
+	accepted := map[*entity]string{}
+	for {
+		d.nameParams()
+		var untried []invalidation.Capture
+		tried := map[string]*entity{}
+		for _, e := range d.all {
+			if e.way == eachParent && len(e.parents()) == 0 {
+				e.refuse(noCapture, "no foreign key leads to a table of the map")
+			}
+			all := e.captures()
+			if text := fmt.Sprint(all); len(all) > 0 && accepted[e] != text {
+				accepted[e], tried[e.Name] = text, e
+				untried = append(untried, all...)
+			}
+		}
+		if len(untried) == 0 {
+			return nil
+		}
+		_, err := (&capture.Capturer{DB: db, Captures: untried}).Wanted(ctx)
+		faults := capture.Faults(err)
+		if err != nil && len(faults) == 0 {
+			return err
+		}
+		for _, fault := range faults {
+			if e := tried[fault.Table]; e != nil {
+				delete(tried, fault.Table)
+				e.tryNext(reasonOf(fault.Err))
+			}
+		}
+	}
+}
+
+// reasonOf returns a reason without the cure, which is for maps that people write.
+func reasonOf(err error) string {
+	if uncovered, ok := errors.AsType[*capture.UncoveredError](err); ok {
+		return uncovered.Key() + ": " + uncovered.Why.Error()
+	}
+	return err.Error()
+}
+
+// compile parses the map, and leaves out what it refuses. It reports whether the map is good.
+func (d *Draft) compile(text []byte, places []placed) (good bool, err error) {
+	m, err := invalidation.Parse("mapping.yaml", text, nil)
+	faults, isFaults := errors.AsType[invalidation.Faults](err)
+	if err == nil {
+		faults = append(m.Deprecations(), m.Uncovered()...)
+	}
+	if err != nil && !isFaults {
+		return false, err
+	}
+	changed := false
+	for _, fault := range faults {
+		for _, p := range places {
+			if e := p.of; fault.Line >= p.first && fault.Line <= p.last {
+				reason := fault.Problem
+				if fault.Text != "" {
+					reason = fmt.Sprintf("%q: %s", fault.Text, reason)
+				}
+				switch {
+				case len(e.keys) > 0:
+					e.keys = nil
+				case e.way != noCapture:
+					e.refuse(noCapture, reason)
+				case len(e.links) > 0:
+					e.links = nil
+				case !e.dropped:
+					e.dropped = true
+				default:
+					continue
+				}
+				changed = true
+				break
+			}
+		}
+	}
+	d.Map = m
+	if len(faults) > 0 && !changed {
+		return false, faults
+	}
+	return len(faults) == 0, nil
+}
