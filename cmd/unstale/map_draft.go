@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/unstale/unstale/internal/draft"
+	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/output"
 )
 
@@ -21,6 +24,9 @@ type draftCommand struct {
 	tables []string
 	app    string
 	out    string
+	keys   string
+	most   int64
+	redis  redisFlags
 	force  bool
 	json   bool
 }
@@ -36,9 +42,15 @@ ON DELETE CASCADE or in the primary key, or by the name of a column. The command
 dictionary of the server and changes nothing. "unstale map check" and "unstale capture apply"
 accept the draft: captures that the database refuses are left out, with the reason in a comment.
 
+With --keys or --redis-url, the draft also has the families of keys in use, such as
+shop:product:<number>, and proposes the entity that reaches each. Values are replaced: neither the
+draft nor the output contains a name of a key, which could be personal data. A word that fewer than
+20 keys share counts as a value, unless it is a word of the tables or common in keys.
+
 The summary on standard error lists the tables that are not captured, or not completely.`,
 		Example: `  unstale map draft --mysql-dsn 'user:password@tcp(127.0.0.1:3306)/shop' -o mapping.yaml
-  unstale map draft --tables 'product*,!product_log' --app shop`,
+  unstale map draft --tables 'product*,!product_log' --app shop --redis-url redis://cache:6379/0
+  redis-cli --scan | unstale map draft --keys - -o mapping.yaml`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.draftMap(cmd.Context(), p) },
 	}
@@ -47,6 +59,10 @@ The summary on standard error lists the tables that are not captured, or not com
 	flags.StringSliceVar(&c.tables, "tables", nil, "tables to draft, with * and ?; after a !, to leave out (default: all)")
 	flags.StringVar(&c.app, "app", "", "text that all keys begin with (default: the name of the database)")
 	flags.StringVarP(&c.out, "output", "o", "", "file to write; without it, standard output")
+	flags.StringVar(&c.keys, "keys", "", "file with names of keys in use, one per line; - is standard input")
+	flags.Int64Var(&c.most, "max-keys", 100_000, "how many keys to look at")
+	c.redis.addRedisFlags(flags)
+	withoutEnv(flags, "redis-url") // a draft uses Redis only if the call requests it
 	flags.BoolVar(&c.force, "force", false, "overwrite the file")
 	flags.BoolVar(&c.json, "json", false, "print one JSON object")
 	return cmd
@@ -58,7 +74,7 @@ func (c *draftCommand) draftMap(ctx context.Context, p process) error {
 			return errors.Join(err, usageError{fmt.Errorf("%s exists; give another file, or --force to overwrite it", c.out)})
 		}
 	}
-	d, err := c.read(ctx)
+	d, err := c.read(ctx, p)
 	if err != nil {
 		return err
 	}
@@ -84,28 +100,74 @@ func (c *draftCommand) draftMap(ctx context.Context, p process) error {
 	return nil
 }
 
-// read reads the database.
-func (c *draftCommand) read(ctx context.Context) (d *draft.Draft, err error) {
+// read reads the keys in use and the database.
+func (c *draftCommand) read(ctx context.Context, p process) (d *draft.Draft, err error) {
 	config, err := c.db.config()
 	if err != nil {
 		return nil, err
+	}
+	keys, total, err := c.readKeys(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if total > int64(len(keys)) {
+		fmt.Fprintf(p.Err, "looked at %d of %s; --max-keys looks at more\n", len(keys), output.Things(total, "key"))
 	}
 	s, err := c.db.open("map")
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	return draft.Read(ctx, s.SchemaDB(), draft.Options{Tables: c.tables, App: cmp.Or(c.app, config.DBName)})
+	return draft.Read(ctx, s.SchemaDB(), draft.Options{Tables: c.tables, App: cmp.Or(c.app, config.DBName), Keys: keys})
+}
+
+// readKeys returns names of keys in use, or nil, and how many there are.
+func (c *draftCommand) readKeys(ctx context.Context) (keys []string, total int64, err error) {
+	switch {
+	case c.most < 1:
+		return nil, 0, usageError{fmt.Errorf("--max-keys %d: must be 1 or more", c.most)}
+	case c.keys != "" && c.redis.url.text != "":
+		return nil, 0, usageError{errors.New("--keys and --redis-url; give one of them")}
+	case c.redis.url.text != "":
+		keyspace.SetClientLog(nil)
+		keys = []string{}
+		err = c.redis.onKeyspace(func(k *keyspace.Keyspace) error {
+			total, err = k.Contents.Sample(ctx, c.most, func(names []string) { keys = append(keys, names...) })
+			return err
+		})
+		return keys[:min(c.most, int64(len(keys)))], total, err
+	case c.keys == "":
+		return nil, 0, nil
+	}
+	var from io.Reader = os.Stdin
+	if c.keys != "-" {
+		file, err := os.Open(c.keys)
+		if err != nil {
+			return nil, 0, err
+		}
+		defer file.Close()
+		from = file
+	}
+	keys = []string{}
+	lines := bufio.NewScanner(from)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() && ctx.Err() == nil {
+		if total++; total <= c.most {
+			keys = append(keys, strings.TrimSuffix(lines.Text(), "\r"))
+		}
+	}
+	return keys, total, errors.Join(lines.Err(), ctx.Err())
 }
 
 // A draftObject is the JSON of draft. The lists are never null.
 type draftObject struct {
-	Map    string              `json:"map"`
-	Tables []draft.TableReport `json:"tables"`
+	Map      string              `json:"map"`
+	Tables   []draft.TableReport `json:"tables"`
+	Families []draft.Family      `json:"families"`
 }
 
 func draftOf(d *draft.Draft) draftObject {
-	return draftObject{string(d.Text), d.Tables}
+	return draftObject{string(d.Text), d.Tables, append([]draft.Family{}, d.Families...)}
 }
 
 // printDraft prints the summary.
@@ -128,5 +190,11 @@ func printDraft(p process, d *draft.Draft) {
 			fmt.Fprintf(p.Err, "not complete: %s: %s\n", printable(t.Table), printable(t.Reason))
 		}
 	}
-	_ = strings.TrimSpace
+	for _, f := range d.Families {
+		if f.Entity == "" {
+			fmt.Fprintf(p.Err, "no table explains: %s (%s)\n", f.Family, output.Things(f.Keys, "key"))
+		} else {
+			fmt.Fprintf(p.Err, "%s reaches: %s (%s)\n", f.Entity, f.Family, output.Things(f.Keys, "key"))
+		}
+	}
 }

@@ -95,7 +95,7 @@ type written struct{ sql, id string }
 func valueOf(kind string, length int) written {
 	switch kind {
 	case "char", "varchar", "tinytext", "text", "mediumtext", "longtext":
-		return written{"'x'", "x"}
+		return written{"'1'", "1"} // which a JSON of MariaDB may be
 	case "binary":
 		return written{fmt.Sprintf("REPEAT(X'AB', %d)", length), strings.Repeat("ab", length)}
 	case "varbinary", "tinyblob", "blob", "mediumblob", "longblob":
@@ -111,7 +111,7 @@ func valueOf(kind string, length int) written {
 	case "geometry", "point":
 		return written{"ST_GeomFromText('POINT(1 1)')", ""}
 	case "enum", "set", "bit":
-		return written{"1", "1"}
+		return written{"1", "01"}
 	}
 	return written{"7", "7"}
 }
@@ -128,7 +128,7 @@ func proveDraft(t *testing.T, db *sql.DB, m *invalidation.Map) {
 		name := capture.QuoteName(table)
 		for _, write := range []string{
 			"INSERT INTO " + name + " (" + strings.Join(row.columns, ", ") + ") VALUES (" + strings.Join(row.values, ", ") + ")",
-			"UPDATE " + name + " SET " + cmp.Or(row.text, row.columns[0]) + " = 'y'",
+			"UPDATE " + name + " SET " + cmp.Or(row.text, row.columns[0]) + " = '2'",
 			"DELETE FROM " + name,
 		} {
 			if strings.HasPrefix(write, "UPDATE") && row.text == "" {
@@ -206,7 +206,7 @@ WHERE c.table_schema = DATABASE() AND c.table_name = ? ORDER BY s.seq_in_index, 
 		switch {
 		case place > 0:
 			keys = append(keys, v.id)
-		case v.id == "x":
+		case v.id == "1":
 			row.text = capture.QuoteName(name)
 		}
 	}
@@ -235,10 +235,91 @@ func TestMapDraftOddNames(t *testing.T) {
 	proveDraft(t, env.DB, drafted(t, env, file))
 	text, err := os.ReadFile(file)
 	for _, want := range []string{
-		"  it_s_a_table_x:\n", "  order_2:\n", "  table_2:\n", "neither a primary key nor", `"new\nline": `,
+		"  it_s_a_table_x:\n", "  orders:\n", "  table_2:\n", "neither a primary key nor", `"new\nline": `,
 	} {
 		if err != nil || !strings.Contains(string(text), want) {
 			t.Errorf("%q is not in the draft (%v)", want, err)
+		}
+	}
+}
+
+// Families of keys in use come with the entity that reaches them, and no name of a key is shown.
+func TestMapDraftKeys(t *testing.T) {
+	t.Parallel()
+	env := testenv.MySQL(t)
+	execAll(t, env.DB,
+		"CREATE TABLE products (id INT PRIMARY KEY, name VARCHAR(20))",
+		"CREATE TABLE categories (id BINARY(16) PRIMARY KEY, name VARCHAR(20))",
+		"CREATE TABLE customers (id INT PRIMARY KEY, email VARCHAR(20))")
+	var keys []string
+	for i := range 30 {
+		keys = append(keys, fmt.Sprintf("shop:product:%d", i), fmt.Sprintf("shop:category:%032x:list:p%d", i, i%3), fmt.Sprintf("shop:weird%d", i),
+			fmt.Sprintf("shop:products:newest:%d", i), fmt.Sprintf("zorg:%d", i))
+	}
+	private := []string{"alice", "bob@example.com", "Carol-Smith", "+49123456", "5f4dcc3b5aa765d61d8327deb882cf99", "dave"}
+	for _, name := range private {
+		keys = append(keys, "shop:customer:"+name+":basket", "login:"+name, name)
+	}
+	keys = append(keys, "shop:home", "unstale:beacon:1", "lock:fill:shop:product:1", "")
+	want := []string{
+		"product reaches: shop:product:<number> (30 keys)", "category reaches: shop:category:<hex>:list:p<number> (30 keys)",
+		"product reaches: shop:products:", "no table explains: shop:home (1 key)", "no table explains: zorg:<number> (30 keys)",
+	}
+	inMap := []string{
+		`keys: ["{app}:product:{id}"]`, `patterns: ["{app}:products:newest:*"]`, `patterns: ["{app}:category:{id}:list:p*"]`, "# - \"zorg:<number>\" (30 keys)",
+	}
+	check := func(r result, where string) {
+		t.Helper()
+		text, err := os.ReadFile(where)
+		if err != nil || r.code != exitDone {
+			t.Fatalf("%v: %+v", err, r)
+		}
+		for _, name := range private {
+			if strings.Contains(string(text)+r.out+r.err, name) {
+				t.Errorf("%s shows in\n%s\n%s", name, text, r.err)
+			}
+		}
+		for _, line := range want {
+			if !strings.Contains(r.err, line) {
+				t.Errorf("%q is not in\n%s", line, r.err)
+			}
+		}
+		for _, line := range inMap {
+			if !strings.Contains(string(text), line) {
+				t.Errorf("%q is not in\n%s", line, text)
+			}
+		}
+		if c := call(t, nil, "map", "check", where, "--mysql-dsn", env.DSN); c.code != exitDone {
+			t.Errorf("%+v", c)
+		}
+	}
+	vars := map[string]string{"MYSQL_DSN": env.DSN}
+	file := filepath.Join(t.TempDir(), "mapping.yaml")
+	check(call(t, vars, "map", "draft", "--app", "shop", "--keys", writeFile(t, strings.Join(keys, "\n")), "-o", file), file)
+
+	server := testenv.Redis(t)
+	for _, key := range keys {
+		if err := server.Client.Set(t.Context(), key, "x", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check(call(t, vars, "map", "draft", "--app", "shop", "--redis-url", server.URL, "-o", file, "--force"), file)
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"-o", file}, exitUsage, file + " exists; give another file, or --force to overwrite it"},
+		{[]string{"--keys", file, "--redis-url", server.URL}, exitUsage, "--keys and --redis-url; give one of them"},
+		{[]string{"--keys", file, "--max-keys", "0"}, exitUsage, "--max-keys 0: must be 1 or more"},
+		{[]string{"--keys", file, "--max-keys", "2"}, exitDone, "looked at 2 of "},
+		{[]string{"--keys", "absent"}, exitFail, "open absent"},
+		{[]string{"--tables", "absent*"}, exitFail, `--tables "absent*": the database has no such table`},
+		{[]string{"--tables", "[a"}, exitFail, `--tables "[a": not a pattern`},
+		{[]string{"--tables", "prod*,cust*,!customers", "--json"}, exitDone, `"table": "products"`},
+	} {
+		if r := call(t, vars, append([]string{"map", "draft"}, c.args...)...); r.code != c.code || !strings.Contains(r.out+r.err, c.want) || strings.Contains(r.out, `"table": "customers"`) {
+			t.Errorf("%q: %+v", c.args, r)
 		}
 	}
 }

@@ -215,27 +215,13 @@ func (d *Draft) compile(text []byte, places []placed) (good bool, err error) {
 	}
 	changed := false
 	for _, fault := range faults {
-		for _, p := range places {
-			if e := p.of; fault.Line >= p.first && fault.Line <= p.last {
-				reason := fault.Problem
-				if fault.Text != "" {
-					reason = fmt.Sprintf("%q: %s", fault.Text, reason)
-				}
-				switch {
-				case len(e.keys) > 0:
-					e.keys = nil
-				case e.way != noCapture:
-					e.refuse(noCapture, reason)
-				case len(e.links) > 0:
-					e.links = nil
-				case !e.dropped:
-					e.dropped = true
-				default:
-					continue
-				}
-				changed = true
-				break
+		i := slices.IndexFunc(places, func(p placed) bool { return fault.Line >= p.first && fault.Line <= p.last })
+		if i >= 0 {
+			reason := fault.Problem
+			if fault.Text != "" {
+				reason = fmt.Sprintf("%q: %s", fault.Text, reason)
 			}
+			changed = places[i].of.giveUp(places[i].isCapture, reason) || changed
 		}
 	}
 	d.Map = m
@@ -243,4 +229,23 @@ func (d *Draft) compile(text []byte, places []placed) (good bool, err error) {
 		return false, faults
 	}
 	return len(faults) == 0, nil
+}
+
+// giveUp leaves out what a map cannot have, and reports whether something was left.
+func (e *entity) giveUp(isCapture bool, reason string) bool {
+	switch {
+	case isCapture && e.way != noCapture:
+		e.refuse(noCapture, reason)
+	case len(e.keys) > 0:
+		e.keys = nil
+	case len(e.links) > 0:
+		e.links = nil
+		e.notes = append(e.notes, "Its parents are left out: "+reason)
+	case !e.dropped:
+		e.refuse(noCapture, reason)
+		e.dropped = true
+	default:
+		return false
+	}
+	return true
 }

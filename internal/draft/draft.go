@@ -17,16 +17,15 @@ import (
 type Options struct {
 	Tables []string // globs of tables, or of tables to leave out after a "!"; none: all
 	App    string   // first part of the keys
-	Keys   *Families
+	Keys   []string // names of keys in use, or nil
 }
 
 // A Draft is the draft of a map.
 type Draft struct {
-	Text   []byte        // the map
-	Tables []TableReport // ordered by name
-	// Unexplained are the families of keys that no table explains.
-	Unexplained []Family
-	Map         *invalidation.Map // Text, compiled
+	Text     []byte            // the map
+	Tables   []TableReport     // ordered by name
+	Families []Family          // of keys in use
+	Map      *invalidation.Map // Text, compiled
 
 	all []*entity
 }
@@ -97,7 +96,7 @@ func Read(ctx context.Context, db *sql.DB, o Options) (*Draft, error) {
 	names, prefix := namer{}, commonPrefix(chosen)
 	byTable := map[string]*entity{}
 	for _, t := range chosen {
-		e := &entity{Description: t, app: o.App, known: o.Keys != nil}
+		e := &entity{Description: t, known: o.Keys != nil}
 		switch {
 		case t.Err != nil:
 			e.refuse(noCapture, t.Err.Error())
@@ -120,11 +119,8 @@ func Read(ctx context.Context, db *sql.DB, o Options) (*Draft, error) {
 			}
 		}
 	}
-	d.assign(o.Keys)
-	if err := d.settle(ctx, db); err != nil {
-		return nil, err
-	}
-	return d, d.write(o, prefix)
+	d.readFamilies(o)
+	return d, d.write(ctx, db, o, prefix)
 }
 
 // choose returns the tables that the patterns name.

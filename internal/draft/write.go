@@ -1,6 +1,8 @@
 package draft
 
 import (
+	"context"
+	"database/sql"
 	"fmt"
 	"slices"
 	"strconv"
@@ -25,6 +27,7 @@ type writer struct {
 type placed struct {
 	first, last int
 	of          *entity
+	isCapture   bool
 }
 
 func (w *writer) add(format string, args ...any) {
@@ -34,10 +37,10 @@ func (w *writer) add(format string, args ...any) {
 }
 
 // of records the lines that write writes for an entity.
-func (w *writer) of(e *entity, write func()) {
+func (w *writer) of(e *entity, isCapture bool, write func()) {
 	first := w.line + 1
 	write()
-	w.places = append(w.places, placed{first, w.line, e})
+	w.places = append(w.places, placed{first, w.line, e, isCapture})
 }
 
 // comment writes a comment, in lines of the width.
@@ -73,9 +76,12 @@ func (w *writer) flow(begin string, items []string, end string) {
 	w.add("%s", line+end)
 }
 
-// write writes the map, and what it does with each table.
-func (d *Draft) write(o Options, prefix string) error {
+// write writes the map, and leaves out what is refused, until nothing is.
+func (d *Draft) write(ctx context.Context, db *sql.DB, o Options, prefix string) error {
 	for {
+		if err := d.settle(ctx, db); err != nil {
+			return err
+		}
 		w := &writer{}
 		d.writeHead(w, o, prefix)
 		drafted := 0
@@ -83,11 +89,12 @@ func (d *Draft) write(o Options, prefix string) error {
 		for _, e := range d.all {
 			if e.isDrafted() {
 				drafted++
-				w.of(e, func() { e.write(w) })
+				w.of(e, false, func() { e.write(w) })
 			}
 		}
 		if drafted == 0 {
-			return fmt.Errorf("no table can be an entity of a map: %s", d.all[0].Name+": "+strings.Join(d.all[0].refused, "; "))
+			e := d.all[0]
+			return fmt.Errorf("no table can be an entity of a map; for example %s: %s", scalar(e.Name), strings.Join(e.refused, "; "))
 		}
 		d.writeCaptures(w)
 		good, err := d.compile([]byte(w.String()), w.places)
@@ -99,7 +106,6 @@ func (d *Draft) write(o Options, prefix string) error {
 			d.report()
 			return nil
 		}
-		d.nameParams() // of links that are left
 	}
 }
 
@@ -131,12 +137,16 @@ func (d *Draft) writeHead(w *writer, o Options, prefix string) {
 		w.comment("", "Names of entities lack the prefix "+scalar(prefix)+" of the tables.")
 	}
 	w.comment("", "Afterwards run: unstale map check FILE --mysql-dsn DSN")
-	for _, f := range d.Unexplained {
-		if f == d.Unexplained[0] {
-			w.add("#")
-			w.comment("", "Families of keys that no table explains:")
+	headed := false
+	for _, f := range d.Families {
+		if f.Entity == "" {
+			if !headed {
+				w.add("#")
+				w.comment("", "Families of keys that no table explains:")
+			}
+			headed = true
+			w.comment("", fmt.Sprintf("- %s (%s)", scalar(f.Family), output.Things(f.Keys, "key")))
 		}
-		w.comment("", f.String())
 	}
 	w.add("version: 1")
 	w.add("vars: { app: %s }", strconv.Quote(o.App))
@@ -177,9 +187,8 @@ func (e *entity) write(w *writer) {
 func (e *entity) writeKeys(w *writer, expands bool) {
 	templates := map[string][]string{}
 	for _, f := range e.keys {
-		kind, text := f.template(e.app)
-		if quoted := strconv.Quote(text); !slices.Contains(templates[kind], quoted) {
-			templates[kind] = append(templates[kind], quoted)
+		if quoted := strconv.Quote(f.Template); !slices.Contains(templates[f.Kind], quoted) {
+			templates[f.Kind] = append(templates[f.Kind], quoted)
 		}
 	}
 	for _, kind := range []string{"keys", "patterns"} {
@@ -212,7 +221,7 @@ func (d *Draft) writeCaptures(w *writer) {
 			w.add("\ncapture:")
 			headed = true
 		}
-		w.of(e, func() { e.writeCaptures(w, all) })
+		w.of(e, true, func() { e.writeCaptures(w, all) })
 	}
 	if len(left) == 0 {
 		return

@@ -89,33 +89,16 @@ func (c *Contents) Estimate(ctx context.Context, patterns []string, sample int64
 
 // estimate adds what one master has.
 func (c *Contents) estimate(ctx context.Context, master *redis.Client, m *Matcher, sample int64, e *Estimate) error {
-	s := &scan{pace: c.budget.newPace()}
-	client := s.client(master.Options())
-	defer client.Close()
-	conn := client.Conn()
-	defer conn.Close()
-	size, err := conn.DBSize(ctx).Result()
-	if err != nil {
-		return c.nodes.outage(ctx, fmt.Errorf("count the keys: %w", err))
-	}
 	matched := make([]int64, len(e.Matched))
-	seen := int64(0)
-	for cursor, first := uint64(0), true; (cursor != 0 || first) && seen < sample; first = false {
-		var names []string
-		names, cursor, err = conn.Scan(ctx, cursor, "", s.pace.bucketsDue()).Result()
-		if err != nil {
-			return c.nodes.outage(ctx, err)
-		}
-		s.pace.scanned(s.watch.last())
+	size, seen, err := c.sample(ctx, master, sample, func(names []string) {
 		for _, name := range names {
 			for _, i := range m.All(name) {
 				matched[i]++
 			}
 		}
-		seen += int64(len(names))
-		if err := s.pace.rest(ctx); err != nil {
-			return c.nodes.outage(ctx, err)
-		}
+	})
+	if err != nil {
+		return err
 	}
 	e.Total += size
 	e.Sampled += seen
@@ -126,6 +109,51 @@ func (c *Contents) estimate(ctx context.Context, master *redis.Client, m *Matche
 		e.Matched[i] += n
 	}
 	return nil
+}
+
+// sample calls visit with about a number of names of one master. It returns how many names the
+// master has, and how many were visited.
+func (c *Contents) sample(ctx context.Context, master *redis.Client, most int64, visit func(names []string)) (size, seen int64, err error) {
+	s := &scan{pace: c.budget.newPace()}
+	client := s.client(master.Options())
+	defer client.Close()
+	conn := client.Conn()
+	defer conn.Close()
+	if size, err = conn.DBSize(ctx).Result(); err != nil {
+		return 0, 0, c.nodes.outage(ctx, fmt.Errorf("count the keys: %w", err))
+	}
+	for cursor, first := uint64(0), true; (cursor != 0 || first) && seen < most; first = false {
+		var names []string
+		names, cursor, err = conn.Scan(ctx, cursor, "", s.pace.bucketsDue()).Result()
+		if err != nil {
+			return size, seen, c.nodes.outage(ctx, err)
+		}
+		s.pace.scanned(s.watch.last())
+		visit(names)
+		seen += int64(len(names))
+		if err := s.pace.rest(ctx); err != nil {
+			return size, seen, c.nodes.outage(ctx, err)
+		}
+	}
+	return size, seen, nil
+}
+
+// Sample calls visit with about a number of names of keys, evenly from all masters and in pages, and
+// returns how many names there are. It is as gentle as Estimate, whose errors it has. visit runs in
+// the caller's goroutine and may see a name twice.
+func (c *Contents) Sample(ctx context.Context, most int64, visit func(names []string)) (total int64, err error) {
+	masters, err := c.nodes.masters(ctx)
+	if err == nil {
+		err = c.expectSingle(ctx)
+	}
+	for _, master := range masters {
+		if err == nil {
+			var size int64
+			size, _, err = c.sample(ctx, master, max(most/int64(len(masters)), 1), visit)
+			total += size
+		}
+	}
+	return total, err
 }
 
 // A Present is the state of a key in Redis.
