@@ -11,11 +11,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"github.com/unstale/unstale/internal/draft"
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/output"
+	"github.com/unstale/unstale/invalidation"
 )
 
 // draftCommand is "unstale map draft".
@@ -27,6 +29,7 @@ type draftCommand struct {
 	keys   string
 	most   int64
 	redis  redisFlags
+	diff   string
 	force  bool
 	json   bool
 }
@@ -47,10 +50,19 @@ shop:product:<number>, and proposes the entity that reaches each. Values are rep
 draft nor the output contains a name of a key, which could be personal data. A word that fewer than
 20 keys share counts as a value, unless it is a word of the tables or common in keys.
 
-The summary on standard error lists the tables that are not captured, or not completely.`,
+The summary on standard error lists the tables that are not captured, or not completely.
+
+With --diff, the command prints what an existing map lacks: new tables, columns and foreign keys,
+and what the tables lack. A comment of the map can leave a table or a column out, as in a draft.
+
+Exit codes:
+  0  the draft is written, or with --diff, the map has everything
+  1  an error, or with --diff, a difference
+  2  wrong usage`,
 		Example: `  unstale map draft --mysql-dsn 'user:password@tcp(127.0.0.1:3306)/shop' -o mapping.yaml
   unstale map draft --tables 'product*,!product_log' --app shop --redis-url redis://cache:6379/0
-  redis-cli --scan | unstale map draft --keys - -o mapping.yaml`,
+  redis-cli --scan | unstale map draft --keys - -o mapping.yaml
+  unstale map draft --diff mapping.yaml`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.draftMap(cmd.Context(), p) },
 	}
@@ -63,12 +75,17 @@ The summary on standard error lists the tables that are not captured, or not com
 	flags.Int64Var(&c.most, "max-keys", 100_000, "how many keys to look at")
 	c.redis.addRedisFlags(flags)
 	withoutEnv(flags, "redis-url") // a draft uses Redis only if the call requests it
+	flags.StringVar(&c.diff, "diff", "", "existing map to compare the tables with; nothing is written")
+	withoutEnv(flags, "diff")
 	flags.BoolVar(&c.force, "force", false, "overwrite the file")
 	flags.BoolVar(&c.json, "json", false, "print one JSON object")
 	return cmd
 }
 
 func (c *draftCommand) draftMap(ctx context.Context, p process) error {
+	if c.diff != "" && c.out != "" {
+		return usageError{errors.New("--diff and -o; give one of them")}
+	}
 	if c.out != "" && !c.force {
 		if _, err := os.Lstat(c.out); !errors.Is(err, fs.ErrNotExist) {
 			return errors.Join(err, usageError{fmt.Errorf("%s exists; give another file, or --force to overwrite it", c.out)})
@@ -77,6 +94,9 @@ func (c *draftCommand) draftMap(ctx context.Context, p process) error {
 	d, err := c.read(ctx, p)
 	if err != nil {
 		return err
+	}
+	if c.diff != "" {
+		return c.compare(p, d)
 	}
 	if c.out != "" {
 		if err := os.MkdirAll(filepath.Dir(c.out), 0o755); err != nil {
@@ -98,6 +118,34 @@ func (c *draftCommand) draftMap(ctx context.Context, p process) error {
 	}
 	printDraft(p, d)
 	return nil
+}
+
+// compare prints the differences from an existing map.
+func (c *draftCommand) compare(p process, d *draft.Draft) error {
+	src, err := invalidation.ReadFile(c.diff)
+	if err != nil {
+		return err
+	}
+	m, err := invalidation.Parse(c.diff, src, p.Env)
+	if err != nil {
+		return err
+	}
+	all := d.Diff(m, src)
+	if c.json {
+		err = output.JSON(p.Out, struct {
+			Differences []draft.Difference `json:"differences"`
+		}{append([]draft.Difference{}, all...)})
+	} else {
+		w := tabwriter.NewWriter(p.Out, 0, 0, 2, ' ', 0)
+		for _, one := range all {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", one.State, printable(one.Table), printable(one.Column), one.Text)
+		}
+		err = w.Flush()
+	}
+	if len(all) > 0 {
+		err = errors.Join(err, fmt.Errorf("%s: %s from the tables", c.diff, output.Things(len(all), "difference")))
+	}
+	return err
 }
 
 // read reads the keys in use and the database.

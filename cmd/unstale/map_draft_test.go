@@ -253,8 +253,8 @@ func TestMapDraftKeys(t *testing.T) {
 		"CREATE TABLE customers (id INT PRIMARY KEY, email VARCHAR(20))")
 	var keys []string
 	for i := range 30 {
-		keys = append(keys, fmt.Sprintf("shop:product:%d", i), fmt.Sprintf("shop:category:%032x:list:p%d", i, i%3), fmt.Sprintf("shop:weird%d", i),
-			fmt.Sprintf("shop:products:newest:%d", i), fmt.Sprintf("zorg:%d", i))
+		keys = append(keys, fmt.Sprintf("shop:product:%d", i), fmt.Sprintf("shop:category:a%031x:list:p%d", i, i%3), fmt.Sprintf("shop:weird%d", i),
+			fmt.Sprintf("shop:products:newest:%d", i), fmt.Sprintf("shop:zorg:%d", i))
 	}
 	private := []string{"alice", "bob@example.com", "Carol-Smith", "+49123456", "5f4dcc3b5aa765d61d8327deb882cf99", "dave"}
 	for _, name := range private {
@@ -263,10 +263,10 @@ func TestMapDraftKeys(t *testing.T) {
 	keys = append(keys, "shop:home", "unstale:beacon:1", "lock:fill:shop:product:1", "")
 	want := []string{
 		"product reaches: shop:product:<number> (30 keys)", "category reaches: shop:category:<hex>:list:p<number> (30 keys)",
-		"product reaches: shop:products:", "no table explains: shop:home (1 key)", "no table explains: zorg:<number> (30 keys)",
+		"product reaches: shop:products:", "no table explains: shop:home (1 key)", "no table explains: shop:zorg:<number> (30 keys)",
 	}
 	inMap := []string{
-		`keys: ["{app}:product:{id}"]`, `patterns: ["{app}:products:newest:*"]`, `patterns: ["{app}:category:{id}:list:p*"]`, "# - \"zorg:<number>\" (30 keys)",
+		`keys: ["{app}:product:{id}"]`, `patterns: ["{app}:products:newest:*"]`, `patterns: ["{app}:category:{id}:list:p*"]`, "# - \"shop:zorg:<number>\" (30 keys)",
 	}
 	check := func(r result, where string) {
 		t.Helper()
@@ -321,5 +321,58 @@ func TestMapDraftKeys(t *testing.T) {
 		if r := call(t, vars, append([]string{"map", "draft"}, c.args...)...); r.code != c.code || !strings.Contains(r.out+r.err, c.want) || strings.Contains(r.out, `"table": "customers"`) {
 			t.Errorf("%q: %+v", c.args, r)
 		}
+	}
+}
+
+// --diff shows what a changed schema adds to a map, unless a comment leaves it out.
+func TestMapDraftDiff(t *testing.T) {
+	t.Parallel()
+	env := testenv.MySQL(t)
+	execAll(t, env.DB,
+		"CREATE TABLE products (id INT PRIMARY KEY, name VARCHAR(20), updated_at DATETIME)",
+		"CREATE TABLE offers (id INT PRIMARY KEY, product INT, price INT, updated_at DATETIME)",
+		"CREATE TABLE brands (id INT PRIMARY KEY, name VARCHAR(20))",
+		"CREATE TABLE old_prices (id INT PRIMARY KEY, price INT)",
+		"CREATE TABLE sessions (id INT PRIMARY KEY, data TEXT)")
+	vars := map[string]string{"MYSQL_DSN": env.DSN}
+	file := filepath.Join(t.TempDir(), "mapping.yaml")
+	want := func(code int, lines ...string) {
+		t.Helper()
+		r := call(t, vars, "map", "draft", "--diff", file)
+		var got []string
+		for line := range strings.Lines(r.out) {
+			got = append(got, strings.Join(strings.Fields(line)[:min(4, len(strings.Fields(line)))], " "))
+		}
+		if strings.Join(got, "\n") != strings.Join(lines, "\n") || r.code != code {
+			t.Errorf("%+v\nwanted %q", r, lines)
+		}
+	}
+	if r := call(t, vars, "map", "draft", "-o", file); r.code != exitDone {
+		t.Fatalf("%+v", r)
+	}
+	want(exitDone)
+	execAll(t, env.DB,
+		"ALTER TABLE products ADD COLUMN color VARCHAR(20), ADD COLUMN views INT, DROP COLUMN name",
+		"ALTER TABLE offers ADD COLUMN note TEXT, ADD CONSTRAINT of_product FOREIGN KEY (product) REFERENCES products (id) ON DELETE CASCADE",
+		"ALTER TABLE brands ADD COLUMN logo TEXT",
+		"CREATE TABLE reviews (id INT PRIMARY KEY, stars INT)",
+		"DROP TABLE old_prices")
+	want(exitFail, "new column offers note", "new foreign key offers", "gone column products name", "new column products color", "new table reviews capture", "gone table old_prices remove")
+	r := call(t, vars, "map", "draft", "--diff", file, "--json")
+	if r.code != exitFail || !strings.Contains(r.out, `"state": "new foreign key"`) || !strings.Contains(r.err, file+": 6 differences from the tables") {
+		t.Errorf("%+v", r)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	edited := strings.NewReplacer("  offers: {", "  # Not shown: note, product.\n  offers: {", "watch: [name]", "watch: [color]", "  old_prices: { entity: old_price, id: id }\n", "",
+		"# - sessions:", "# - reviews: nobody reads them\n# - sessions:").Replace(string(text))
+	if err := os.WriteFile(file, []byte(edited), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want(exitDone)
+	if r := call(t, vars, "map", "draft", "--diff", file, "-o", file); r.code != exitUsage || !strings.Contains(r.err, "--diff and -o; give one of them") {
+		t.Errorf("%+v", r)
 	}
 }

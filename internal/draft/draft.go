@@ -27,7 +27,8 @@ type Draft struct {
 	Families []Family          // of keys in use
 	Map      *invalidation.Map // Text, compiled
 
-	all []*entity
+	all     []*entity
+	present []string // all tables of the database
 }
 
 // A TableReport says what a draft does with a table.
@@ -93,6 +94,9 @@ func Read(ctx context.Context, db *sql.DB, o Options) (*Draft, error) {
 		return nil, err
 	}
 	d := &Draft{}
+	for _, t := range tables {
+		d.present = append(d.present, t.Name)
+	}
 	names, prefix := namer{}, commonPrefix(chosen)
 	byTable := map[string]*entity{}
 	for _, t := range chosen {

@@ -39,7 +39,7 @@ var (
 	segments  = regexp.MustCompile(`[-\w\x{80}-\x{10FFFF}]+|[\x21-\x7e]`)
 	uuidText  = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
 	hexText   = regexp.MustCompile(`^[0-9a-fA-F]{8,}$`)
-	number    = regexp.MustCompile(`^[0-9]+$`)
+	number    = regexp.MustCompile(`^[0-9]{1,20}$`)
 	plainWord = regexp.MustCompile(`^[A-Za-z]+([_-][A-Za-z]+)*$`)
 	numbered  = regexp.MustCompile(`^([A-Za-z]+(?:[_-][A-Za-z]+)*)([_-]?)([0-9]+)$`)
 	// ownKeys are keys of unstale and its readers.
@@ -68,7 +68,7 @@ func tokenize(key string) (all []token) {
 			all = append(all, token{kind: "uuid"})
 		case number.MatchString(text):
 			all = append(all, token{kind: "number"})
-		case hexText.MatchString(text) && strings.ContainsAny(text, "0123456789"):
+		case hexText.MatchString(text) && strings.ContainsAny(text, "0123456789"): // not a word such as facade
 			all = append(all, token{kind: "hex"})
 		case plainWord.MatchString(text):
 			all = append(all, token{text, "word"})
@@ -200,7 +200,7 @@ func (d *Draft) explain(f *Family, app string) *entity {
 			continue
 		}
 		value := i + 1
-		for value < len(f.tokens) && f.tokens[value].kind == "" {
+		for value < len(f.tokens) && strings.Contains(":/._-|#~{", cmp.Or(f.tokens[value].text, "no separator")) {
 			value++
 		}
 		switch {

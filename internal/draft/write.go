@@ -193,7 +193,7 @@ func (e *entity) writeKeys(w *writer, expands bool) {
 	}
 	for _, kind := range []string{"keys", "patterns"} {
 		if len(templates[kind]) > 0 {
-			w.flow("    "+kind+": [", templates[kind], "]")
+			w.flow("    "+kind+":", nested("[", templates[kind], "]"), "")
 		}
 	}
 	switch {

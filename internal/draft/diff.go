@@ -1,0 +1,106 @@
+package draft
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/unstale/unstale/invalidation"
+)
+
+// A Difference is a part of the tables that a map lacks, or a part of a map that the tables lack.
+type Difference struct {
+	Table  string `json:"table"`
+	Column string `json:"column,omitempty"`
+	State  string `json:"state"` // new table, new column, new foreign key, gone table or gone column
+	Text   string `json:"text"`  // what to do
+}
+
+// decided matches a table in a comment that says why it is not captured.
+var decided = regexp.MustCompile(`(?m)^\s*# - (.*)$`)
+
+// Diff compares the tables with an existing map. A table, column or foreign key that a comment of
+// the map leaves out, in the form of a draft, is not new.
+func (d *Draft) Diff(m *invalidation.Map, src []byte) (all []Difference) {
+	lines := strings.Split(string(src), "\n")
+	byTable := map[string][]invalidation.Capture{}
+	for _, c := range m.Captures() {
+		byTable[c.Table] = append(byTable[c.Table], c)
+	}
+	for _, e := range d.all {
+		isDecided := slices.ContainsFunc(decided.FindAllStringSubmatch(string(src), -1), func(m []string) bool {
+			return strings.HasPrefix(m[1], scalar(e.Name)+":")
+		})
+		switch captures := byTable[e.Name]; {
+		case len(captures) > 0:
+			all = append(all, e.diff(captures, commentAbove(lines, captures[0], e.Name))...)
+		case len(e.captures()) > 0 && !isDecided:
+			all = append(all, Difference{Table: e.Name, State: "new table", Text: "capture it, or write the comment # - " + scalar(e.Name) + ": why not"})
+		}
+	}
+	for _, c := range m.Captures() {
+		if gone := !slices.Contains(d.present, c.Table); gone && len(byTable[c.Table]) > 0 {
+			all = append(all, Difference{Table: c.Table, State: "gone table", Text: "remove its capture, or its writes fail after it was renamed"})
+			delete(byTable, c.Table)
+		}
+	}
+	return all
+}
+
+// commentAbove returns the comment above the captures of a table.
+func commentAbove(lines []string, first invalidation.Capture, table string) (text string) {
+	for i := min(first.Line, len(lines)) - 1; i >= 0; i-- {
+		line := strings.TrimSpace(lines[i])
+		switch {
+		case strings.HasPrefix(line, "#"):
+			text = strings.TrimPrefix(line, "#") + " " + text
+		case i != first.Line-1 && !(strings.HasPrefix(line, scalar(table)+":") && text == ""):
+			return text
+		}
+	}
+	return text
+}
+
+// diff compares a table with its captures. A comment may leave columns out.
+func (e *entity) diff(captures []invalidation.Capture, comment string) (all []Difference) {
+	watchesAll := false
+	var used []string // columns and expressions
+	for _, c := range captures {
+		watchesAll = watchesAll || len(c.Watch) == 0 && c.Update
+		used = append(used, string(c.ID))
+		for _, p := range c.Params {
+			used = append(used, string(p.Source))
+		}
+	}
+	sources := slices.Clone(used)
+	for _, c := range captures {
+		used = append(used, c.Watch...)
+	}
+	for _, name := range used {
+		isColumn := !invalidation.Source(name).IsExpression() && len(e.named([]string{name})) == 0
+		if isColumn && !slices.ContainsFunc(all, func(d Difference) bool { return d.Column == name }) {
+			all = append(all, Difference{e.Name, name, "gone column", "remove it from the capture: each write fails without it"})
+		}
+	}
+	uses := func(in []string, column string) bool {
+		return slices.ContainsFunc(in, func(s string) bool {
+			return strings.EqualFold(s, column) || invalidation.Source(s).IsExpression() && strings.Contains(strings.ToLower(s), strings.ToLower(column))
+		})
+	}
+	isDecided := func(column string) bool {
+		return slices.ContainsFunc(strings.Fields(comment), func(word string) bool { return strings.Trim(word, ".,:;") == column }) ||
+			strings.Contains(comment, scalar(column)) && scalar(column) != column
+	}
+	for _, c := range e.Columns {
+		if !watchesAll && !uses(used, c.Name) && !slices.Contains(e.left, c.Name) && !isDecided(c.Name) {
+			all = append(all, Difference{e.Name, c.Name, "new column", "add it to watch, or name it in the comment above the capture"})
+		}
+	}
+	for _, l := range e.parents() {
+		if column := l.Columns[0]; !l.guessed && !uses(sources, column) && !isDecided(column) {
+			all = append(all, Difference{e.Name, column, "new foreign key", fmt.Sprintf("add it to the params of the capture, and as: { %s: ... } to the entity, or name it in the comment above the capture", scalar(l.parent.name))})
+		}
+	}
+	return all
+}
