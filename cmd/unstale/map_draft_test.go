@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -373,6 +374,56 @@ func TestMapDraftDiff(t *testing.T) {
 	}
 	want(exitDone)
 	if r := call(t, vars, "map", "draft", "--diff", file, "-o", file); r.code != exitUsage || !strings.Contains(r.err, "--diff and -o; give one of them") {
+		t.Errorf("%+v", r)
+	}
+}
+
+// A worker with the draft's map finds parents of parents by lookups, also by IDs that are bytes.
+func TestMapDraftLookups(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	execAll(t, w.db,
+		"CREATE TABLE product (id BINARY(16) PRIMARY KEY, name VARCHAR(20))",
+		"CREATE TABLE product_media (id BINARY(16) PRIMARY KEY, product_id BINARY(16) NULL, url VARCHAR(20), FOREIGN KEY (product_id) REFERENCES product (id) ON DELETE CASCADE)",
+		"CREATE TABLE product_media_size (id INT PRIMARY KEY, product_media_id BINARY(16) NOT NULL, width INT, FOREIGN KEY (product_media_id) REFERENCES product_media (id) ON DELETE CASCADE)",
+		"CREATE TABLE product_media_size_text (size_id INT, lang CHAR(2), label VARCHAR(20), PRIMARY KEY (size_id, lang), FOREIGN KEY (size_id) REFERENCES product_media_size (id) ON DELETE CASCADE)",
+		"INSERT INTO product VALUES (REPEAT(X'A1', 16), 'lamp'), (REPEAT(X'A2', 16), 'chair')",
+		"INSERT INTO product_media VALUES (REPEAT(X'B1', 16), REPEAT(X'A1', 16), 'b1'), (REPEAT(X'B2', 16), REPEAT(X'A2', 16), 'b2')",
+		"INSERT INTO product_media_size VALUES (7, REPEAT(X'B1', 16), 100), (8, REPEAT(X'B2', 16), 100)",
+		"INSERT INTO product_media_size_text VALUES (7, 'en', 'small'), (8, 'en', 'small')")
+	file := filepath.Join(t.TempDir(), "mapping.yaml")
+	for _, args := range [][]string{{"map", "draft", "--app", "shop", "-o", file}, {"map", "check", file, "--mysql-dsn", w.env["MYSQL_DSN"]}, {"capture", "apply", "--map", file}} {
+		if r := call(t, w.env, args...); r.code != exitDone {
+			t.Fatalf("%+v", r)
+		}
+	}
+	a1, a2 := strings.Repeat("a1", 16), strings.Repeat("a2", 16)
+	b1, b2 := strings.Repeat("b1", 16), strings.Repeat("b2", 16)
+	for _, c := range []struct {
+		write string
+		gone  []string
+	}{
+		{"UPDATE product_media_size_text SET label = 'large' WHERE size_id = 7", []string{"product:" + a1, "product_media:" + b1, "product_media_size:7", "product_media_size_text:7:en"}},
+		{"UPDATE product_media SET product_id = REPEAT(X'A1', 16) WHERE id = REPEAT(X'B2', 16)", []string{"product:" + a1, "product:" + a2, "product_media:" + b2}},
+		{"UPDATE product_media SET product_id = NULL WHERE id = REPEAT(X'B2', 16)", []string{"product:" + a1, "product_media:" + b2}},
+		{"DELETE FROM product WHERE id = REPEAT(X'A1', 16)", []string{"product:" + a1, "product_media:" + b1, "product_media_size:7", "product_media_size_text:7:en"}},
+	} {
+		all := []string{"product:" + a1, "product:" + a2, "product_media:" + b1, "product_media:" + b2, "product_media_size:7", "product_media_size:8", "product_media_size_text:7:en", "product_media_size_text:8:en"}
+		for _, key := range all {
+			if err := w.redis.Set(t.Context(), "shop:"+key, "x", 0).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		execAll(t, w.db, c.write)
+		w.start("--once", "--map", file).wantExit(exitDone)
+		for _, key := range all {
+			n, err := w.redis.Exists(t.Context(), "shop:"+key).Result()
+			if err != nil || (n == 0) != slices.Contains(c.gone, key) {
+				t.Errorf("after %s, %d keys %s exist (%v)", c.write, n, key, err)
+			}
+		}
+	}
+	if r := call(t, w.env, "dead", "list"); !strings.Contains(r.out, "no dead letters") {
 		t.Errorf("%+v", r)
 	}
 }

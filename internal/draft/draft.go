@@ -174,6 +174,8 @@ func (e *entity) readColumns() {
 	switch {
 	case len(e.Key) == 0:
 		e.refuse(eachParent, "it has neither a primary key nor a unique key without NULL, so its rows have no ID")
+	case slices.ContainsFunc(e.Key, func(c capture.Column) bool { return c.Type == "varbinary" }):
+		e.notes = append(e.notes, "Bytes of the ID are in hexadecimal. If they are text, write CONVERT({row}.column USING utf8mb4) in the capture.")
 	case e.KeyName != "PRIMARY":
 		e.notes = append(e.notes, fmt.Sprintf("Without a primary key; its ID is the unique key %s.", scalar(e.KeyName)))
 	}
@@ -212,6 +214,9 @@ func (e *entity) isNamedAfter(parent *entity) bool {
 // guess returns the entity that a column without a foreign key refers to by its name, or nil.
 func (e *entity) guess(byTable map[string]*entity, c capture.Column) *entity {
 	for _, name := range guesses(c.Name) {
+		if name == e.name {
+			return nil // the row's own ID
+		}
 		var found []*entity
 		for _, other := range byTable {
 			if other.name == name || strings.HasSuffix(other.name, "_"+name) {
@@ -283,6 +288,7 @@ func (e *entity) addLink(l *link, isPart bool) {
 	}
 	switch {
 	case !isPart && l.guessed:
+		note("%s may refer to %[2]s: add it to as if keys of %[2]s show this row.")
 	case l.parent == e:
 		note("A tree: %s refers to %s. To reach the rows above, see \"Category trees\" in docs/map-cookbook.md.")
 	case !l.refersToKey():

@@ -50,10 +50,12 @@ func singular(name string) string {
 	return first + strings.TrimSuffix(last, "s")
 }
 
-// commonPrefix returns the first word of names and its _ if most of them share it, or "".
+// commonPrefix returns the first word of names and its _ if most of them share it, or "". The name
+// of a table is not a prefix: product_media belongs to product.
 func commonPrefix(tables []capture.Description) string {
 	count := map[string]int{}
 	for _, t := range tables {
+		count[singular(words(t.Name))+"_"] -= len(tables)
 		if word, rest, ok := strings.Cut(t.Name, "_"); ok && rest != "" {
 			count[word+"_"]++
 		}
