@@ -232,7 +232,7 @@ func (f *Family) template(id int, app string) (kind, text string) {
 	}
 	escapes := strings.NewReplacer("{", "{{", "}", "}}")
 	if kind == "patterns" {
-		escapes = strings.NewReplacer("{", "{{", "}", "}}", "*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`, `\`, `\\`)
+		escapes = strings.NewReplacer("{", "{{", "}", "}}", "*", `\*`, "?", `\?`, `\`, `\\`)
 	}
 	for i, t := range f.tokens {
 		switch {
