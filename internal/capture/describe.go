@@ -152,11 +152,5 @@ func (c Column) Text(row string) string {
 	return fmt.Sprintf(unfit.use, name)
 }
 
-// IsBytes reports whether the column has bytes of a fixed length, such as BINARY(16).
-func (c Column) IsBytes() bool { return c.Type == "binary" }
-
-// IsGenerated reports whether the column is computed from others when it is read.
-func (c Column) IsGenerated() bool { return c.Virtual }
-
 // QuoteName quotes an identifier of SQL.
 func QuoteName(name string) string { return quote(name) }

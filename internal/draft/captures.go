@@ -25,8 +25,8 @@ func (e *entity) isHex() bool {
 	return len(e.Key) == 1 && strings.HasPrefix(string(capture.IDSource(e.Key)), "LOWER(HEX(")
 }
 
-// lookup returns the SQL that finds the parent's ID by the row's ID.
-func (e *entity) lookup(l *link) string {
+// lookup returns the SQL that finds the parent's ID by the ID of a row of e.
+func (l *link) lookup(e *entity) string {
 	const row = "t"
 	key, value := e.Key[0], l.id().Of(row)
 	if !l.id().IsExpression() {
@@ -161,25 +161,28 @@ func (e *entity) tryNext(reason string) {
 	e.refuse(next, reason)
 }
 
-// settle finds a way for each table that the database does not refuse.
+// settle finds a way for each table that the database does not refuse. Each round tries what has
+// changed. The last one tries all, since a check may need that no capture has a fault.
 func (d *Draft) settle(ctx context.Context, db *sql.DB) error {
-	accepted := map[*entity]string{}
-	for {
+	for refused := false; ; {
 		d.nameParams()
-		var untried []invalidation.Capture
 		tried := map[string]*entity{}
+		var all, untried []invalidation.Capture
 		for _, e := range d.all {
 			if e.way == eachParent && len(e.parents()) == 0 {
 				e.refuse(noCapture, "no foreign key leads to a table of the map")
 			}
-			all := e.captures()
-			if text := fmt.Sprint(all); len(all) > 0 && accepted[e] != text {
-				accepted[e], tried[e.Name] = text, e
-				untried = append(untried, all...)
+			captures := e.captures()
+			all, tried[e.Name] = append(all, captures...), e
+			if text := fmt.Sprint(captures); d.accepted[e] != text {
+				d.accepted[e], untried = text, append(untried, captures...)
 			}
 		}
-		if len(untried) == 0 {
+		switch {
+		case len(untried) == 0 && !refused:
 			return nil
+		case len(untried) == 0:
+			refused, untried = false, all
 		}
 		_, err := (&capture.Capturer{DB: db, Captures: untried}).Wanted(ctx)
 		faults := capture.Faults(err)
@@ -190,6 +193,7 @@ func (d *Draft) settle(ctx context.Context, db *sql.DB) error {
 			if e := tried[fault.Table]; e != nil {
 				delete(tried, fault.Table)
 				e.tryNext(reasonOf(fault.Err))
+				refused = true
 			}
 		}
 	}

@@ -34,7 +34,7 @@ func (d *Draft) Diff(m *invalidation.Map, src []byte) (all []Difference) {
 		})
 		switch captures := byTable[e.Name]; {
 		case len(captures) > 0:
-			all = append(all, e.diff(captures, commentAbove(lines, captures[0], e.Name))...)
+			all = append(all, diffTable(e, captures, commentAbove(lines, captures[0], e.Name))...)
 		case len(e.captures()) > 0 && !isDecided:
 			all = append(all, Difference{Table: e.Name, State: "new table", Text: "capture it, or write the comment # - " + scalar(e.Name) + ": why not"})
 		}
@@ -62,8 +62,8 @@ func commentAbove(lines []string, first invalidation.Capture, table string) (tex
 	return text
 }
 
-// diff compares a table with its captures. A comment may leave columns out.
-func (e *entity) diff(captures []invalidation.Capture, comment string) (all []Difference) {
+// diffTable compares a table with its captures. A comment may leave columns out.
+func diffTable(e *entity, captures []invalidation.Capture, comment string) (all []Difference) {
 	watchesAll := false
 	var used []string // columns and expressions
 	for _, c := range captures {

@@ -27,8 +27,9 @@ type Draft struct {
 	Families []Family          // of keys in use
 	Map      *invalidation.Map // Text, compiled
 
-	all     []*entity
-	present []string // all tables of the database
+	all      []*entity
+	accepted map[*entity]string // captures that the database does not refuse
+	present  []string           // all tables of the database
 }
 
 // A TableReport says what a draft does with a table.
@@ -77,7 +78,6 @@ type entity struct {
 	dropped  bool     // it has no place in the map
 	keys     []Family // of its keys in use
 	known    bool     // families of keys were given
-	app      string
 }
 
 // isDrafted reports whether the map has the entity.
@@ -93,7 +93,7 @@ func Read(ctx context.Context, db *sql.DB, o Options) (*Draft, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Draft{}
+	d := &Draft{accepted: map[*entity]string{}}
 	for _, t := range tables {
 		d.present = append(d.present, t.Name)
 	}
@@ -122,6 +122,9 @@ func Read(ctx context.Context, db *sql.DB, o Options) (*Draft, error) {
 				e.findLinks(byTable, guess)
 			}
 		}
+	}
+	if err := d.settle(ctx, db); err != nil {
+		return nil, err
 	}
 	d.readFamilies(o)
 	return d, d.write(ctx, db, o, prefix)
@@ -202,7 +205,7 @@ func (e *entity) findLinks(byTable map[string]*entity, guess bool) {
 	// product_translation is a part of product, and not of language, which is in its key, too.
 	isNamed := slices.ContainsFunc(found, func(l *link) bool { return e.isNamedAfter(l.parent) })
 	for _, l := range found {
-		e.addLink(l, e.isNamedAfter(l.parent) || !isNamed && (l.Cascades || e.isKey(l.columns) || len(e.Key) == 0))
+		l.addTo(e, e.isNamedAfter(l.parent) || !isNamed && (l.Cascades || e.isKey(l.columns) || len(e.Key) == 0))
 	}
 }
 
@@ -281,8 +284,8 @@ func (l *link) refersToKey() bool {
 // longest is how many links may follow each other: each is a lookup after the one before.
 const longest = 8
 
-// addLink adds a link if the row is a part of the parent, and a note if not.
-func (e *entity) addLink(l *link, isPart bool) {
+// addTo adds the link to an entity if its row is a part of the parent, and a note if not.
+func (l *link) addTo(e *entity, isPart bool) {
 	note := func(text string) {
 		e.notes = append(e.notes, fmt.Sprintf(text, strings.Join(scalars(l.Columns), ", "), l.parent.name))
 	}

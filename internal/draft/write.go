@@ -89,7 +89,7 @@ func (d *Draft) write(ctx context.Context, db *sql.DB, o Options, prefix string)
 		for _, e := range d.all {
 			if e.isDrafted() {
 				drafted++
-				w.of(e, false, func() { e.write(w) })
+				w.of(e, false, func() { w.writeEntity(e) })
 			}
 		}
 		if drafted == 0 {
@@ -153,7 +153,8 @@ func (d *Draft) writeHead(w *writer, o Options, prefix string) {
 	w.add("")
 }
 
-func (e *entity) write(w *writer) {
+// writeEntity writes the section of an entity.
+func (w *writer) writeEntity(e *entity) {
 	w.comment("  ", "Table "+scalar(e.Name)+".")
 	for _, note := range e.notes {
 		w.comment("  ", note)
@@ -168,7 +169,7 @@ func (e *entity) write(w *writer) {
 		params = append(params, l.param)
 		as = append(as, scalar(l.parent.name)+`: "{`+l.param+`}"`)
 		if e.canLookUp() {
-			lookups = append(lookups, fmt.Sprintf("      %s: { by: [id], sql: %s }", l.param, strconv.Quote(e.lookup(l))))
+			lookups = append(lookups, fmt.Sprintf("      %s: { by: [id], sql: %s }", l.param, strconv.Quote(l.lookup(e))))
 		}
 	}
 	if len(params) > 0 {
@@ -180,11 +181,11 @@ func (e *entity) write(w *writer) {
 	if len(as) > 0 {
 		w.flow("    as: {", as, " }")
 	}
-	e.writeKeys(w, len(as) > 0)
+	w.writeKeys(e, len(as) > 0)
 }
 
 // writeKeys writes the templates of the keys in use, or a proposal.
-func (e *entity) writeKeys(w *writer, expands bool) {
+func (w *writer) writeKeys(e *entity, expands bool) {
 	templates := map[string][]string{}
 	for _, f := range e.keys {
 		if quoted := strconv.Quote(f.Template); !slices.Contains(templates[f.Kind], quoted) {
@@ -221,7 +222,7 @@ func (d *Draft) writeCaptures(w *writer) {
 			w.add("\ncapture:")
 			headed = true
 		}
-		w.of(e, true, func() { e.writeCaptures(w, all) })
+		w.of(e, true, func() { w.writeTable(e, all) })
 	}
 	if len(left) == 0 {
 		return
@@ -233,7 +234,8 @@ func (d *Draft) writeCaptures(w *writer) {
 	}
 }
 
-func (e *entity) writeCaptures(w *writer, all []invalidation.Capture) {
+// writeTable writes the captures of a table.
+func (w *writer) writeTable(e *entity, all []invalidation.Capture) {
 	if len(e.left) > 0 {
 		w.comment("  ", "Not watched, as a time of a change or a counter: "+strings.Join(scalars(e.left), ", ")+".")
 	}
