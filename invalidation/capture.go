@@ -50,6 +50,17 @@ type IgnoredCascade struct {
 	Delete, Update bool
 }
 
+// Way returns the event as a map has it: "ignore delete", "ignore update", or "ignore" for both.
+func (i IgnoredCascade) Way() string {
+	switch {
+	case i.Delete && i.Update:
+		return ignoring[0]
+	case i.Delete:
+		return ignoring[1]
+	}
+	return ignoring[2]
+}
+
 // gives reports whether the rows give a parameter.
 func (c *Capture) gives(name string) bool {
 	return slices.ContainsFunc(c.Params, func(p CaptureParam) bool { return p.Name == name })

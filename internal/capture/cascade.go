@@ -108,12 +108,8 @@ func (w *writer) uncovered(key, because foreignKey, event string, err error) err
 
 // Error implements error.
 func (e *UncoveredError) Error() string {
-	event := onUpdate
-	if e.Ignored.Delete {
-		event = onDelete
-	}
-	return fmt.Sprintf("%s changes it without firing a trigger, and that cannot be covered: %v; write rows for that yourself and add 'cascades: {%s: ignore %s}' to the capture, or change the key",
-		e.key, e.Why, e.Ignored.Key, event)
+	return fmt.Sprintf("%s changes it without firing a trigger, and that cannot be covered: %v; write rows for that yourself and add 'cascades: {%s: %s}' to the capture, or change the key",
+		e.key, e.Why, e.Ignored.Key, e.Ignored.Way())
 }
 
 // Unwrap returns the reason.

@@ -32,12 +32,11 @@ func (l *link) lookup(e *entity) string {
 	if !l.id().IsExpression() {
 		value = l.columns[0].Text(row)
 	}
-	column := row + "." + capture.QuoteName(key.Name)
-	if e.isHex() { // IN (?) would compare bytes with text
-		return fmt.Sprintf("SELECT k.id, %s FROM JSON_TABLE(JSON_ARRAY(?), '$[*]' COLUMNS (id VARCHAR(255) PATH '$')) AS k JOIN %s AS %s ON %s = UNHEX(k.id)",
-			value, capture.QuoteName(e.Name), row, column)
+	id, mark := key.Text(row), "?"
+	if e.isHex() {
+		id, mark = capture.IDSource(e.Key).Of(row), "UNHEX(?)"
 	}
-	return fmt.Sprintf("SELECT %s, %s FROM %s AS %s WHERE %s IN (?)", key.Text(row), value, capture.QuoteName(e.Name), row, column)
+	return fmt.Sprintf("SELECT %s, %s FROM %s AS %s WHERE %s.%s IN (%s)", id, value, capture.QuoteName(e.Name), row, row, capture.QuoteName(key.Name), mark)
 }
 
 // parents returns the links to entities of the map.
@@ -53,7 +52,7 @@ func (e *entity) parents() (all []*link) {
 // expands returns the links that the entity expands by, as its parents.
 func (e *entity) expands() (all []*link) {
 	for _, l := range e.parents() {
-		if !l.second && (e.way != ownThenEach && e.way != noCapture || l.param == "" || e.canLookUp()) {
+		if !l.second && (e.way != noCapture || l.param == "" || e.canLookUp()) {
 			all = append(all, l)
 		}
 	}
@@ -120,28 +119,35 @@ func (e *entity) captures() (all []invalidation.Capture) {
 	if e.dropped || e.way == noCapture {
 		return nil
 	}
-	add := func(about string, id invalidation.Source, ignore bool, params ...invalidation.CaptureParam) {
-		all = append(all, invalidation.Capture{Table: e.Name, Entity: about, ID: id, Watch: e.watch(about == e.name), Params: params, Insert: true, Update: true, Delete: true, IgnoreCascades: ignore})
+	add := func(about string, id invalidation.Source, params ...invalidation.CaptureParam) {
+		all = append(all, invalidation.Capture{Table: e.Name, Entity: about, ID: id, Watch: e.watch(about == e.name), Params: params,
+			Insert: true, Update: true, Delete: true, IgnoreCascades: e.way == noCascades, Ignored: e.ignored})
 	}
 	if e.way != eachParent {
 		var params []invalidation.CaptureParam
 		for _, l := range e.expands() {
-			if l.param != "" && e.way != ownThenEach {
+			if l.param != "" {
 				params = append(params, invalidation.CaptureParam{Name: l.param, Source: l.id()})
 			}
 		}
-		add(e.name, capture.IDSource(e.Key), e.way == noCascades, params...)
+		add(e.name, capture.IDSource(e.Key), params...)
 	}
 	for _, l := range e.parents() {
-		if l.second || e.way == eachParent || e.way == ownThenEach {
-			add(l.parent.name, l.id(), e.way == noCascades || e.way == ownThenEach)
+		if l.second || e.way == eachParent {
+			add(l.parent.name, l.id())
 		}
 	}
 	return all
 }
 
-// tryNext makes the table go the next way, since the database refuses this one.
-func (e *entity) tryNext(reason string) {
+// tryNext leaves out a foreign key that triggers cannot cover, or makes the table go the next way,
+// since the database refuses this one.
+func (e *entity) tryNext(err error) {
+	if uncovered, ok := errors.AsType[*capture.UncoveredError](err); ok && !slices.Contains(e.ignored, uncovered.Ignored) {
+		e.ignored = append(e.ignored, uncovered.Ignored)
+		e.refuse(e.way, uncovered.Key()+": "+uncovered.Why.Error())
+		return
+	}
 	var linked []capture.Column
 	for _, l := range e.parents() {
 		linked = append(linked, l.columns...)
@@ -151,14 +157,12 @@ func (e *entity) tryNext(reason string) {
 	})
 	next := noCapture
 	switch {
-	case e.way == ownRow && len(linked) > 0:
-		next = ownThenEach
 	case e.way < eachParent && isLinked:
 		next = eachParent
 	case e.way < noCascades && len(e.Key) > 0:
 		next = noCascades
 	}
-	e.refuse(next, reason)
+	e.refuse(next, err.Error())
 }
 
 // settle finds a way for each table that the database does not refuse. Each round tries what has
@@ -192,19 +196,11 @@ func (d *Draft) settle(ctx context.Context, db *sql.DB) error {
 		for _, fault := range faults {
 			if e := tried[fault.Table]; e != nil {
 				delete(tried, fault.Table)
-				e.tryNext(reasonOf(fault.Err))
+				e.tryNext(fault.Err)
 				refused = true
 			}
 		}
 	}
-}
-
-// reasonOf returns a reason without the cure, which is for maps that people write.
-func reasonOf(err error) string {
-	if uncovered, ok := errors.AsType[*capture.UncoveredError](err); ok {
-		return uncovered.Key() + ": " + uncovered.Why.Error()
-	}
-	return err.Error()
 }
 
 // compile parses the map, and leaves out what it refuses. It reports whether the map is good.

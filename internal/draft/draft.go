@@ -45,10 +45,9 @@ type TableReport struct {
 type way int
 
 const (
-	ownRow      way = iota // one row, with the parents as parameters
-	ownThenEach            // one row without parameters, and one for each parent
-	eachParent             // one row for each parent, and no entity of its own
-	noCascades             // as ownRow, without what foreign keys change
+	ownRow     way = iota // one row, with the parents as parameters
+	eachParent            // one row for each parent, and no entity of its own
+	noCascades            // as ownRow, without what foreign keys change
 	noCapture
 )
 
@@ -75,6 +74,7 @@ type entity struct {
 	left     []string  // columns that are noise
 	way      way
 	refused  []string // reasons, of ways that were tried
+	ignored  []invalidation.IgnoredCascade
 	dropped  bool     // it has no place in the map
 	keys     []Family // of its keys in use
 	known    bool     // families of keys were given

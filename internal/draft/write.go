@@ -239,13 +239,13 @@ func (w *writer) writeTable(e *entity, all []invalidation.Capture) {
 	if len(e.left) > 0 {
 		w.comment("  ", "Not watched, as a time of a change or a counter: "+strings.Join(scalars(e.left), ", ")+".")
 	}
-	switch e.way {
-	case noCascades:
-		w.comment("  ", "Changes by foreign keys are not covered: "+strings.Join(e.refused, "; "))
-	case ownThenEach:
-		w.comment("  ", "Own rows for the parents, which do not cover foreign keys: "+strings.Join(e.refused, "; "))
-	case eachParent:
-		w.comment("  ", "Only its parents have rows: "+strings.Join(e.refused, "; "))
+	switch reasons := strings.Join(e.refused, "; "); {
+	case e.way == noCascades:
+		w.comment("  ", "Changes by foreign keys are not covered: "+reasons)
+	case e.way == eachParent:
+		w.comment("  ", "Only its parents have rows: "+reasons)
+	case len(e.ignored) > 0:
+		w.comment("  ", "Changes by some foreign keys are not covered: "+reasons)
 	}
 	begin := "  " + scalar(e.Name) + ": {"
 	if len(all) > 1 {
@@ -260,8 +260,15 @@ func (w *writer) writeTable(e *entity, all []invalidation.Capture) {
 			params = append(params, p.Name+": "+scalar(string(p.Source)))
 		}
 		items = append(items, nested("params: { ", params, " }")...)
-		if c.IgnoreCascades {
+		var ignored []string
+		for _, one := range c.Ignored {
+			ignored = append(ignored, scalar(one.Key)+": "+one.Way())
+		}
+		switch {
+		case c.IgnoreCascades:
 			items = append(items, "cascades: ignore")
+		case len(ignored) > 0:
+			items = append(items, nested("cascades: { ", ignored, " }")...)
 		}
 		w.flow(begin, items, " }")
 	}
