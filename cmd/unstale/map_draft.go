@@ -40,15 +40,15 @@ func newMapDraft(p process) *cobra.Command {
 		Use:   "draft",
 		Short: "Draft a map from the tables of a database",
 		Long: `Draft a map from the tables of a database, for you to edit. The draft has an entity and a capture per
-table. A row that is a part of another one makes that one's keys stale, too: by a foreign key with
-ON DELETE CASCADE or in the primary key, or by the name of a column. The command reads the
+table. A row that is a part of another one makes that one's keys stale, too: if the table's name
+contains the other's, or else by a foreign key with ON DELETE CASCADE or in the primary key. The
+command reads the
 dictionary of the server and changes nothing. "unstale map check" and "unstale capture apply"
 accept the draft: captures that the database refuses are left out, with the reason in a comment.
 
 With --keys or --redis-url, the draft also has the families of keys in use, such as
-shop:product:<number>, and proposes the entity that reaches each. Values are replaced: neither the
-draft nor the output contains a name of a key, which could be personal data. A word that fewer than
-20 keys share counts as a value, unless it is a word of the tables or common in keys.
+shop:product:<number>, and proposes the entity that reaches each. All else could be personal data,
+so it is replaced, except words of the tables, --app, and words that are common in keys.
 
 The summary on standard error lists the tables that are not captured, or not completely.
 
@@ -87,9 +87,15 @@ func (c *draftCommand) draftMap(ctx context.Context, p process) error {
 		return usageError{errors.New("--diff and -o; give one of them")}
 	}
 	if c.out != "" && !c.force {
-		if _, err := os.Lstat(c.out); !errors.Is(err, fs.ErrNotExist) {
-			return errors.Join(err, usageError{fmt.Errorf("%s exists; give another file, or --force to overwrite it", c.out)})
+		switch _, err := os.Lstat(c.out); {
+		case err == nil:
+			return c.exists()
+		case !errors.Is(err, fs.ErrNotExist):
+			return err
 		}
+	}
+	if strings.Contains(c.app, "${") {
+		return usageError{fmt.Errorf("--app %q: a map would replace ${...} by an environment variable; give other text", c.app)}
 	}
 	d, err := c.read(ctx, p)
 	if err != nil {
@@ -99,10 +105,7 @@ func (c *draftCommand) draftMap(ctx context.Context, p process) error {
 		return c.compare(p, d)
 	}
 	if c.out != "" {
-		if err := os.MkdirAll(filepath.Dir(c.out), 0o755); err != nil {
-			return err
-		}
-		if err := os.WriteFile(c.out, d.Text, 0o644); err != nil {
+		if err := c.write(d.Text); err != nil {
 			return err
 		}
 	}
@@ -118,6 +121,34 @@ func (c *draftCommand) draftMap(ctx context.Context, p process) error {
 	}
 	printDraft(p, d)
 	return nil
+}
+
+func (c *draftCommand) exists() error {
+	return usageError{fmt.Errorf("%s exists; give another file, or --force to overwrite it", c.out)}
+}
+
+// write writes the file, all of it or nothing: a worker may read it.
+func (c *draftCommand) write(text []byte) (err error) {
+	folder := filepath.Dir(c.out)
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(folder, filepath.Base(c.out)+".*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(f.Name()) }() // no effect after the rename
+	_, err = f.Write(text)
+	if err := errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if c.force {
+		return os.Rename(f.Name(), c.out)
+	}
+	if err = os.Link(f.Name(), c.out); errors.Is(err, fs.ErrExist) {
+		return c.exists()
+	}
+	return err
 }
 
 // compare prints the differences from an existing map.
@@ -204,7 +235,10 @@ func (c *draftCommand) readKeys(ctx context.Context) (keys []string, total int64
 			keys = append(keys, strings.TrimSuffix(lines.Text(), "\r"))
 		}
 	}
-	return keys, total, errors.Join(lines.Err(), ctx.Err())
+	if err := lines.Err(); err != nil {
+		return nil, 0, fmt.Errorf("--keys %s, line %d: %w", c.keys, total+1, err)
+	}
+	return keys, total, ctx.Err()
 }
 
 // A draftObject is the JSON of draft. The lists are never null.

@@ -230,13 +230,14 @@ func TestMapDraftOddNames(t *testing.T) {
 		"CREATE TABLE `order` (id INT PRIMARY KEY, name VARCHAR(20))",
 		"CREATE TABLE `key` (id INT PRIMARY KEY, app INT, name VARCHAR(20))",
 		"CREATE TABLE `7 up` (`7` INT, id INT PRIMARY KEY, name VARCHAR(20), FOREIGN KEY (`7`) REFERENCES orders (id) ON DELETE CASCADE)",
+		"CREATE TABLE linked (id INT PRIMARY KEY, `null` INT, FOREIGN KEY (`null`) REFERENCES orders (id) ON DELETE CASCADE)",
 		"CREATE TABLE keyless (name VARCHAR(20))",
 	)
 	file := filepath.Join(t.TempDir(), "mapping.yaml")
 	proveDraft(t, env.DB, drafted(t, env, file))
 	text, err := os.ReadFile(file)
 	for _, want := range []string{
-		"  it_s_a_table_x:\n", "  orders:\n", "  table_2:\n", "neither a primary key nor", `"new\nline": `,
+		"  it_s_a_table_x:\n", "  orders:\n", "  table_2:\n", "neither a primary key nor", `linked: { entity: linked, id: id, params: { "null": "null" } }`, `"new\nline": `,
 	} {
 		if err != nil || !strings.Contains(string(text), want) {
 			t.Errorf("%q is not in the draft (%v)", want, err)
@@ -259,15 +260,19 @@ func TestMapDraftKeys(t *testing.T) {
 	}
 	private := []string{"alice", "bob@example.com", "Carol-Smith", "+49123456", "5f4dcc3b5aa765d61d8327deb882cf99", "dave"}
 	for _, name := range private {
-		keys = append(keys, "shop:customer:"+name+":basket", "login:"+name, name)
+		keys = append(keys, "shop:customer:"+name+":basket", "login:"+name, name, name)
+		for i := range 30 {
+			keys = append(keys, fmt.Sprintf("shop:session:%s:%d", name, i))
+		}
 	}
-	keys = append(keys, "shop:home", "unstale:beacon:1", "lock:fill:shop:product:1", "")
+	keys = append(keys, "shop2:product:7", "shop:product:007", "shop:home", "unstale:beacon:1", "lock:fill:shop:product:1", "")
 	want := []string{
 		"product reaches: shop:product:<number> (30 keys)", "category reaches: shop:category:<hex>:list:p<number> (30 keys)",
-		"product reaches: shop:products:", "no table explains: shop:home (1 key)", "no table explains: shop:zorg:<number> (30 keys)",
+		"product reaches: shop:products:", "no table explains: shop:home (1 key)", "no table explains: shop:<text>:<number> (30 keys)",
+		"no table explains: shop:session:<text>:<number> (", "no table explains: shop<number>:product:<number> (1 key)", "no table explains: shop:product:<text> (1 key)",
 	}
 	inMap := []string{
-		`keys: ["{app}:product:{id}"]`, `patterns: ["{app}:products:newest:*"]`, `patterns: ["{app}:category:{id}:list:p*"]`, "# - \"shop:zorg:<number>\" (30 keys)",
+		`keys: ["{app}:product:{id}"]`, `patterns: ["{app}:products:newest:*"]`, `patterns: ["{app}:category:{id}:list:p*"]`, "# - \"shop:<text>:<number>\" (30 keys)",
 	}
 	check := func(r result, where string) {
 		t.Helper()
@@ -316,6 +321,8 @@ func TestMapDraftKeys(t *testing.T) {
 		{[]string{"--keys", file, "--max-keys", "2"}, exitDone, "looked at 2 of "},
 		{[]string{"--keys", "absent"}, exitFail, "open absent"},
 		{[]string{"--tables", "absent*"}, exitFail, `--tables "absent*": the database has no such table`},
+		{[]string{"--app", "a${HOME}"}, exitUsage, `--app "a${HOME}": a map would replace`},
+		{[]string{"-o", filepath.Join(file, "x")}, exitFail, "not a directory"},
 		{[]string{"--tables", "[a"}, exitFail, `--tables "[a": not a pattern`},
 		{[]string{"--tables", "prod*,cust*,!customers", "--json"}, exitDone, `"table": "products"`},
 	} {
@@ -334,6 +341,7 @@ func TestMapDraftDiff(t *testing.T) {
 		"CREATE TABLE offers (id INT PRIMARY KEY, product INT, price INT, updated_at DATETIME)",
 		"CREATE TABLE brands (id INT PRIMARY KEY, name VARCHAR(20))",
 		"CREATE TABLE old_prices (id INT PRIMARY KEY, price INT)",
+		"CREATE TABLE prices (id BINARY(16) PRIMARY KEY, cents INT, updated_at DATETIME)",
 		"CREATE TABLE sessions (id INT PRIMARY KEY, data TEXT)")
 	vars := map[string]string{"MYSQL_DSN": env.DSN}
 	file := filepath.Join(t.TempDir(), "mapping.yaml")
@@ -354,20 +362,21 @@ func TestMapDraftDiff(t *testing.T) {
 	want(exitDone)
 	execAll(t, env.DB,
 		"ALTER TABLE products ADD COLUMN color VARCHAR(20), ADD COLUMN views INT, DROP COLUMN name",
-		"ALTER TABLE offers ADD COLUMN note TEXT, ADD CONSTRAINT of_product FOREIGN KEY (product) REFERENCES products (id) ON DELETE CASCADE",
+		"ALTER TABLE offers ADD COLUMN note TEXT, ADD COLUMN time INT, ADD CONSTRAINT of_product FOREIGN KEY (product) REFERENCES products (id) ON DELETE CASCADE",
 		"ALTER TABLE brands ADD COLUMN logo TEXT",
+		"ALTER TABLE prices ADD COLUMN `row` INT",
 		"CREATE TABLE reviews (id INT PRIMARY KEY, stars INT)",
 		"DROP TABLE old_prices")
-	want(exitFail, "new column offers note", "new foreign key offers", "gone column products name", "new column products color", "new table reviews capture", "gone table old_prices remove")
+	want(exitFail, "new column offers note", "new column offers time", "new foreign key offers", "new column prices row", "gone column products name", "new column products color", "new table reviews capture", "gone table old_prices remove")
 	r := call(t, vars, "map", "draft", "--diff", file, "--json")
-	if r.code != exitFail || !strings.Contains(r.out, `"state": "new foreign key"`) || !strings.Contains(r.err, file+": 6 differences from the tables") {
+	if r.code != exitFail || !strings.Contains(r.out, `"state": "new foreign key"`) || !strings.Contains(r.err, file+": 8 differences from the tables") {
 		t.Errorf("%+v", r)
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	edited := strings.NewReplacer("  offers: {", "  # Not shown: note, product.\n  offers: {", "watch: [name]", "watch: [color]", "  old_prices: { entity: old_price, id: id }\n", "",
+	edited := strings.NewReplacer("  offers: {", "  # - note: not shown\n  # - product: not shown\n  # - time: not shown\n  offers: {", "watch: [name]", "watch: [color]", "watch: [cents]", "watch: [cents, row]", "  old_prices: { entity: old_price, id: id }\n", "",
 		"# - sessions:", "# - reviews: nobody reads them\n# - sessions:").Replace(string(text))
 	if err := os.WriteFile(file, []byte(edited), 0o600); err != nil {
 		t.Fatal(err)

@@ -3,12 +3,17 @@ package draft
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 
+	"github.com/go-sql-driver/mysql"
+
 	"github.com/unstale/unstale/internal/capture"
+	"github.com/unstale/unstale/internal/mysqlerr"
 	"github.com/unstale/unstale/invalidation"
 )
 
@@ -143,8 +148,7 @@ func (e *entity) captures() (all []invalidation.Capture) {
 // tryNext leaves out a foreign key that triggers cannot cover, or makes the table go the next way,
 // since the database refuses this one.
 func (e *entity) tryNext(err error) {
-	if uncovered, ok := errors.AsType[*capture.UncoveredError](err); ok && !slices.Contains(e.ignored, uncovered.Ignored) {
-		e.ignored = append(e.ignored, uncovered.Ignored)
+	if uncovered, ok := errors.AsType[*capture.UncoveredError](err); ok && e.ignore(uncovered.Ignored) {
 		e.refuse(e.way, uncovered.Key()+": "+uncovered.Why.Error())
 		return
 	}
@@ -163,6 +167,27 @@ func (e *entity) tryNext(err error) {
 		next = noCascades
 	}
 	e.refuse(next, err.Error())
+}
+
+// ignore leaves out what a foreign key does on an event, and reports whether it was not left out.
+func (e *entity) ignore(one invalidation.IgnoredCascade) bool {
+	i := slices.IndexFunc(e.ignored, func(i invalidation.IgnoredCascade) bool { return i.Key == one.Key })
+	if i < 0 {
+		e.ignored = append(e.ignored, one)
+		return true
+	}
+	before := e.ignored[i]
+	both := invalidation.IgnoredCascade{Key: one.Key, Delete: before.Delete || one.Delete, Update: before.Update || one.Update}
+	e.ignored = slices.Clone(e.ignored) // captures that were tried have the other list
+	e.ignored[i] = both
+	return both != before
+}
+
+// isPassing reports whether an error is not about a table, but about the connection or a busy
+// server.
+func isPassing(err error) bool {
+	_, isNet := errors.AsType[net.Error](err)
+	return isNet || mysqlerr.IsPassing(err) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, mysql.ErrInvalidConn) || errors.Is(err, context.Canceled)
 }
 
 // settle finds a way for each table that the database does not refuse. Each round tries what has
@@ -194,6 +219,9 @@ func (d *Draft) settle(ctx context.Context, db *sql.DB) error {
 			return err
 		}
 		for _, fault := range faults {
+			if isPassing(fault.Err) {
+				return fault.Err
+			}
 			if e := tried[fault.Table]; e != nil {
 				delete(tried, fault.Table)
 				e.tryNext(fault.Err)
@@ -222,6 +250,7 @@ func (d *Draft) compile(text []byte, places []placed) (good bool, err error) {
 				reason = fmt.Sprintf("%q: %s", fault.Text, reason)
 			}
 			changed = places[i].of.giveUp(places[i].isCapture, reason) || changed
+			d.forgetKeys(places[i].of)
 		}
 	}
 	d.Map = m
@@ -229,6 +258,15 @@ func (d *Draft) compile(text []byte, places []placed) (good bool, err error) {
 		return false, faults
 	}
 	return len(faults) == 0, nil
+}
+
+// forgetKeys makes families unexplained whose keys an entity has not.
+func (d *Draft) forgetKeys(e *entity) {
+	for i := range d.Families {
+		if f := &d.Families[i]; f.Entity == e.name && (e.keys == nil || e.dropped) {
+			f.Entity, f.Kind, f.Template = "", "", ""
+		}
+	}
 }
 
 // giveUp leaves out what a map cannot have, and reports whether something was left.
@@ -241,6 +279,7 @@ func (e *entity) giveUp(isCapture bool, reason string) bool {
 	case len(e.links) > 0:
 		e.links = nil
 		e.notes = append(e.notes, "Its parents are left out: "+reason)
+		e.refuse(e.way, "its parents are left out: "+reason)
 	case !e.dropped:
 		e.refuse(noCapture, reason)
 		e.dropped = true

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/unstale/unstale/internal/sqltext"
 	"github.com/unstale/unstale/invalidation"
 )
 
@@ -17,8 +18,19 @@ type Difference struct {
 	Text   string `json:"text"`  // what to do
 }
 
-// decided matches a table in a comment that says why it is not captured.
-var decided = regexp.MustCompile(`(?m)^\s*# - (.*)$`)
+var (
+	// decided matches a comment that says why a table or a column is left out.
+	decided = regexp.MustCompile(`(?m)^\s*# - (.*)$`)
+	// notWatched matches the list of columns that a draft leaves out.
+	notWatched = regexp.MustCompile(`Not watched[^:]*: (.*?)\.(\s|$)`)
+)
+
+// isLeftOut reports whether a comment leaves out a name, in a line of its own.
+func isLeftOut(comment, name string) bool {
+	return slices.ContainsFunc(decided.FindAllStringSubmatch(comment, -1), func(m []string) bool {
+		return strings.HasPrefix(m[1], scalar(name)+":")
+	})
+}
 
 // Diff compares the tables with an existing map. A table, column or foreign key that a comment of
 // the map leaves out, in the form of a draft, is not new.
@@ -29,13 +41,10 @@ func (d *Draft) Diff(m *invalidation.Map, src []byte) (all []Difference) {
 		byTable[c.Table] = append(byTable[c.Table], c)
 	}
 	for _, e := range d.all {
-		isDecided := slices.ContainsFunc(decided.FindAllStringSubmatch(string(src), -1), func(m []string) bool {
-			return strings.HasPrefix(m[1], scalar(e.Name)+":")
-		})
 		switch captures := byTable[e.Name]; {
 		case len(captures) > 0:
 			all = append(all, diffTable(e, captures, commentAbove(lines, captures[0], e.Name))...)
-		case len(e.captures()) > 0 && !isDecided:
+		case len(e.captures()) > 0 && !isLeftOut(string(src), e.Name):
 			all = append(all, Difference{Table: e.Name, State: "new table", Text: "capture it, or write the comment # - " + scalar(e.Name) + ": why not"})
 		}
 	}
@@ -48,13 +57,13 @@ func (d *Draft) Diff(m *invalidation.Map, src []byte) (all []Difference) {
 	return all
 }
 
-// commentAbove returns the comment above the captures of a table.
+// commentAbove returns the lines of the comment above the captures of a table.
 func commentAbove(lines []string, first invalidation.Capture, table string) (text string) {
 	for i := min(first.Line, len(lines)) - 1; i >= 0; i-- {
 		line := strings.TrimSpace(lines[i])
 		switch {
 		case strings.HasPrefix(line, "#"):
-			text = strings.TrimPrefix(line, "#") + " " + text
+			text = line + "\n" + text
 		case i != first.Line-1 && !(strings.HasPrefix(line, scalar(table)+":") && text == ""):
 			return text
 		}
@@ -85,22 +94,37 @@ func diffTable(e *entity, captures []invalidation.Capture, comment string) (all 
 	}
 	uses := func(in []string, column string) bool {
 		return slices.ContainsFunc(in, func(s string) bool {
-			return strings.EqualFold(s, column) || invalidation.Source(s).IsExpression() && strings.Contains(strings.ToLower(s), strings.ToLower(column))
+			return strings.EqualFold(s, column) || invalidation.Source(s).IsExpression() && names(s, column)
 		})
 	}
+	unwatched := ""
+	if m := notWatched.FindStringSubmatch(strings.ReplaceAll(comment, "\n#", " ")); m != nil {
+		unwatched = m[1]
+	}
+	left := strings.FieldsFunc(unwatched, func(r rune) bool { return r == ',' || r == ' ' })
 	isDecided := func(column string) bool {
-		return slices.ContainsFunc(strings.Fields(comment), func(word string) bool { return strings.Trim(word, ".,:;") == column }) ||
-			strings.Contains(comment, scalar(column)) && scalar(column) != column
+		return slices.Contains(left, scalar(column)) || isLeftOut(comment, column)
 	}
 	for _, c := range e.Columns {
 		if !watchesAll && !uses(used, c.Name) && !slices.Contains(e.left, c.Name) && !isDecided(c.Name) {
-			all = append(all, Difference{e.Name, c.Name, "new column", "add it to watch, or name it in the comment above the capture"})
+			all = append(all, Difference{e.Name, c.Name, "new column", "add it to watch, or write the comment # - " + scalar(c.Name) + ": why not, above the capture"})
 		}
 	}
 	for _, l := range e.parents() {
 		if column := l.Columns[0]; !l.guessed && !uses(sources, column) && !isDecided(column) {
-			all = append(all, Difference{e.Name, column, "new foreign key", fmt.Sprintf("add it to the params of the capture, and as: { %s: ... } to the entity, or name it in the comment above the capture", scalar(l.parent.name))})
+			all = append(all, Difference{e.Name, column, "new foreign key", fmt.Sprintf("add it to the params of the capture, and as: { %s: ... } to the entity, or write the comment # - %s: why not, above the capture", scalar(l.parent.name), scalar(column))})
 		}
 	}
 	return all
+}
+
+// names reports whether an expression has a column of the row.
+func names(expression, column string) bool {
+	tokens := sqltext.Tokens(expression)
+	for i := 1; i < len(tokens); i++ {
+		if tokens[i-1] == "." && strings.EqualFold(strings.Trim(tokens[i], "`"), column) {
+			return true
+		}
+	}
+	return false
 }

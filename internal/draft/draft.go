@@ -95,6 +95,9 @@ func Read(ctx context.Context, db *sql.DB, o Options) (*Draft, error) {
 	}
 	d := &Draft{accepted: map[*entity]string{}}
 	for _, t := range tables {
+		if isPassing(t.Err) {
+			return nil, t.Err
+		}
 		d.present = append(d.present, t.Name)
 	}
 	names, prefix := namer{}, commonPrefix(chosen)
@@ -138,12 +141,15 @@ func (o Options) choose(tables []capture.Description) (chosen []capture.Descript
 		in := !wanted
 		for i, pattern := range o.Tables {
 			glob, out := strings.CutPrefix(pattern, "!")
-			matched, err := path.Match(glob, t.Name)
-			if err != nil {
-				return nil, fmt.Errorf("--tables %q: not a pattern; use names, * and ?", pattern)
+			matched, err := glob == t.Name, error(nil)
+			if !matched {
+				matched, err = path.Match(glob, t.Name)
 			}
-			if matched || glob == t.Name {
+			if matched {
 				used[i], in = true, !out
+			}
+			if err != nil && !slices.ContainsFunc(tables, func(t capture.Description) bool { return t.Name == glob }) {
+				return nil, fmt.Errorf("--tables %q: not a pattern; use names, * and ?", pattern)
 			}
 		}
 		if in {
@@ -307,6 +313,9 @@ func (l *link) addTo(e *entity, isPart bool) {
 	default:
 		if l.guessed {
 			note("Guessed by the name of %s: a row is a part of %s.")
+		}
+		if slices.ContainsFunc(l.columns, func(c capture.Column) bool { return slices.Contains(textTypes, c.Type) }) {
+			note("%s is text, and can be spelled in another way than in %[2]s, such as in upper case: keys of %[2]s get the spelling of this table.")
 		}
 		l.second = slices.ContainsFunc(e.links, func(other *link) bool { return other.parent == l.parent })
 		l.parent.children = append(l.parent.children, e)

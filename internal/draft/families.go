@@ -20,11 +20,10 @@ type Family struct {
 }
 
 const (
-	// commonWord is how many keys must have an unknown word in one place, and mostWords how many
-	// such words may be there. Otherwise it is a value: a name of a person is not shown.
-	commonWord, mostWords = 20, 20
 	// leastPrefix is how many bytes of literal text a pattern begins with, as the map requires.
 	leastPrefix = 8
+	// separators are between the words and the values of keys.
+	separators = ":/._-|#~{"
 	// mostTokens is how many parts of a key are looked at. The rest is one value.
 	mostTokens = 40
 )
@@ -38,22 +37,24 @@ type token struct {
 var (
 	segments  = regexp.MustCompile(`[-\w\x{80}-\x{10FFFF}]+|[\x21-\x7e]`)
 	uuidText  = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
-	hexText   = regexp.MustCompile(`^[0-9a-fA-F]{8,}$`)
-	number    = regexp.MustCompile(`^[0-9]{1,20}$`)
+	hexText   = regexp.MustCompile(`^[0-9a-f]{8,}$`) // as IDs are spelled
+	number    = regexp.MustCompile(`^(0|[1-9][0-9]{0,19})$`)
 	plainWord = regexp.MustCompile(`^[A-Za-z]+([_-][A-Za-z]+)*$`)
 	numbered  = regexp.MustCompile(`^([A-Za-z]+(?:[_-][A-Za-z]+)*)([_-]?)([0-9]+)$`)
 	// ownKeys are keys of unstale and its readers.
 	ownKeys = regexp.MustCompile(`^(unstale:|lock:(fill|hold):|stamp:)`)
 )
 
-// vocabulary are words of caches that name no person.
-var vocabulary = strings.Fields(`all api app article asset basket best block blog brand by cache cart catalog category channel checkout
-city cms config content count country coupon currency customer data detail en de fr es it nl pl price discount facet feature feed filter
-filtered footer full fragment group header home html id image index info inventory invoice item json key lang language latest layout link
-list listing locale main map media menu meta model navigation new news offer option order page part path popular post price product
-promotion public query rating recent recommendation related report review role route rule search section seller seo session set settings
-shipping shop short similar site sitemap slug sort stat state stock store summary tag tax template text theme thumb token top total
-translation tree type url user v value variant version view widget wishlist`)
+// vocabulary are words of caches that name no person. Other words, except those of the tables, are
+// values.
+var vocabulary = strings.Fields(`all api app article asset basket best bestseller block blog brand by cache cart catalog
+category channel checkout city cms config content count country coupon currency customer data de detail dev discount en es facet
+feature feed filter filtered first footer fr fragment full group header home html id image index info inventory invoice it item
+json key lang language last latest layout link list listing locale main map media menu meta model navigation new newest news nl
+offer oldest option order page part path pl popular post price prod product production promotion public query rating recent
+recommendation related report review role route rule search section seller seo session set settings shipping shop short similar
+site sitemap slug sort staging stat state stock store summary tag tax template text theme thumb token top total translation tree
+type url user v value variant version view widget wishlist`)
 
 // tokenize returns the parts of a key.
 func tokenize(key string) (all []token) {
@@ -94,42 +95,33 @@ func tokenize(key string) (all []token) {
 
 // A grouper finds families.
 type grouper struct {
+	app      string
 	known    map[string]bool // words that are not values
 	families []Family
 }
 
 // isKnown reports whether a word is made of known words.
 func (g *grouper) isKnown(word string) bool {
-	return !slices.ContainsFunc(strings.Split(words(word), "_"), func(part string) bool { return !g.known[singular(part)] })
+	return word == g.app || len(word) == 1 || !slices.ContainsFunc(strings.Split(words(word), "_"), func(part string) bool { return !g.known[singular(part)] })
 }
 
 // group adds the families of keys that have the same parts up to a position.
 func (g *grouper) group(keys [][]token, prefix []token) {
 	at, ended := len(prefix), 0
-	next, unknown := map[token][][]token{}, map[token]int{}
+	next := map[token][][]token{}
 	for _, key := range keys {
 		if len(key) == at {
 			ended++
 			continue
 		}
-		next[key[at]] = append(next[key[at]], key)
-		if key[at].kind == "word" && !g.isKnown(key[at].text) {
-			unknown[key[at]]++
+		t := key[at]
+		if t.kind == "word" && !g.isKnown(t.text) {
+			t = token{kind: "text"}
 		}
+		next[t] = append(next[t], key)
 	}
 	if ended > 0 {
 		g.families = append(g.families, Family{Family: familyText(prefix), Keys: ended, tokens: prefix})
-	}
-	value := token{kind: "text"}
-	isValue := len(next[value]) > 0 || len(unknown) > mostWords
-	for _, n := range unknown {
-		isValue = isValue || n < commonWord
-	}
-	if isValue {
-		for word := range unknown {
-			next[value] = append(next[value], next[word]...)
-			delete(next, word)
-		}
 	}
 	for t, keys := range next {
 		g.group(keys, append(slices.Clone(prefix), t))
@@ -146,7 +138,7 @@ func familyText(tokens []token) string {
 
 // readFamilies finds the families of the keys in use, and an entity for each.
 func (d *Draft) readFamilies(o Options) {
-	g := &grouper{known: map[string]bool{}}
+	g := &grouper{app: o.App, known: map[string]bool{}}
 	know := func(names ...string) {
 		for _, name := range names {
 			for _, part := range strings.Split(words(name), "_") {
@@ -162,11 +154,17 @@ func (d *Draft) readFamilies(o Options) {
 			know(c.Name)
 		}
 	}
+	last := ""
 	var keys [][]token
-	for _, key := range o.Keys {
-		if key != "" && !ownKeys.MatchString(key) {
+	for _, key := range slices.Sorted(slices.Values(o.Keys)) {
+		switch rest, ofApp := strings.CutPrefix(key, o.App); {
+		case key == "" || ownKeys.MatchString(key) || key == last:
+		case ofApp && o.App != "" && rest != "" && strings.Contains(separators, rest[:1]):
+			keys = append(keys, append([]token{{o.App, "word"}}, tokenize(rest)...))
+		default:
 			keys = append(keys, tokenize(key))
 		}
+		last = key
 	}
 	g.group(keys, nil)
 	d.Families = g.families
@@ -200,7 +198,7 @@ func (d *Draft) explain(f *Family, app string) *entity {
 			continue
 		}
 		value := i + 1
-		for value < len(f.tokens) && strings.Contains(":/._-|#~{", cmp.Or(f.tokens[value].text, "no separator")) {
+		for value < len(f.tokens) && strings.Contains(separators, cmp.Or(f.tokens[value].text, "no separator")) {
 			value++
 		}
 		switch {

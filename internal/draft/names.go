@@ -100,6 +100,7 @@ var (
 	noiseCounts = regexp.MustCompile(`(?i)^(.*_)?(views?|hits?|visits?|impressions|downloads|clicks|counter)(_?(count|counter|total))?$`)
 	noiseTables = regexp.MustCompile(`(?i)^(.*_)?(logs?|sessions?|queues?|migrations?(_versions?)?|failed_jobs|messenger_messages|locks?|cache|tmp|temp|backup)$|^_.*_(gho|ghc|del|old|new)$`)
 	timeTypes   = []string{"date", "datetime", "timestamp", "int", "bigint", "binary", "varbinary"}
+	textTypes   = []string{"char", "varchar", "enum", "set"}
 	numberTypes = []string{"tinyint", "smallint", "mediumint", "int", "bigint"}
 )
 

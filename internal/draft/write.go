@@ -169,7 +169,7 @@ func (w *writer) writeEntity(e *entity) {
 		params = append(params, l.param)
 		as = append(as, scalar(l.parent.name)+`: "{`+l.param+`}"`)
 		if e.canLookUp() {
-			lookups = append(lookups, fmt.Sprintf("      %s: { by: [id], sql: %s }", l.param, strconv.Quote(l.lookup(e))))
+			lookups = append(lookups, fmt.Sprintf("      %s: { by: [id], sql: %s }", scalar(l.param), strconv.Quote(l.lookup(e))))
 		}
 	}
 	if len(params) > 0 {
@@ -257,7 +257,7 @@ func (w *writer) writeTable(e *entity, all []invalidation.Capture) {
 		items = append(items, nested("watch: [", scalars(c.Watch), "]")...)
 		var params []string
 		for _, p := range c.Params {
-			params = append(params, p.Name+": "+scalar(string(p.Source)))
+			params = append(params, scalar(p.Name)+": "+scalar(string(p.Source)))
 		}
 		items = append(items, nested("params: { ", params, " }")...)
 		var ignored []string
