@@ -50,8 +50,11 @@ func (c *cascaded) cover(w *writer) error {
 		}
 		matters := w.Update && w.uses(key.columns)
 		if (key.onDelete == "CASCADE" && w.Delete || key.empties() && matters) && !w.ignores(key, onDelete) {
-			if key.empties() && w.generates(key.columns) {
+			switch {
+			case key.empties() && w.generates(key.columns):
 				return w.uncovered(key, key, onDelete, errGenerated)
+			case key.empties() && asks(w, key.columns):
+				return w.uncovered(key, key, onDelete, errAsked)
 			}
 			if err := c.coverDelete(w, []foreignKey{key}); err != nil {
 				return err
@@ -121,6 +124,7 @@ func (e *UncoveredError) Key() string { return e.key.String() }
 var (
 	errElsewhere = errors.New("its parent is in another database")
 	errGenerated = errors.New("a generated column uses its columns")
+	errAsked     = errors.New("an expression with a subquery uses its columns")
 )
 
 // coverDelete adds triggers for the deletion of a parent at the end of a path of keys, which begins
@@ -165,7 +169,7 @@ func (c *cascaded) coverDelete(w *writer, path []foreignKey) error {
 		if err := next.hidden(); err != nil {
 			return err
 		}
-		if next.onDelete != "CASCADE" || next.parent == next.child {
+		if next.onDelete != "CASCADE" || next.parent == next.child && !next.elsewhere {
 			continue
 		}
 		if slices.ContainsFunc(deleted, func(k foreignKey) bool { return k.child == next.parent }) {
@@ -185,6 +189,8 @@ func (c *cascaded) coverUpdate(w *writer, key foreignKey) error {
 		return w.uncovered(key, key, onUpdate, errElsewhere)
 	case w.generates(key.columns):
 		return w.uncovered(key, key, onUpdate, errGenerated)
+	case asks(w, key.columns):
+		return w.uncovered(key, key, onUpdate, errAsked)
 	}
 	for _, k := range c.keys {
 		if k.child != key.parent || !k.touches(key.references) {
@@ -198,16 +204,13 @@ func (c *cascaded) coverUpdate(w *writer, key foreignKey) error {
 			return w.uncovered(key, k, onDelete, err)
 		}
 	}
-	var same []string
-	for _, reference := range key.references {
-		same = append(same, fmt.Sprintf("CAST(OLD.%[1]s AS BINARY) <=> CAST(NEW.%[1]s AS BINARY)", quote(reference)))
-	}
 	from := "FROM " + quote(key.child) + " AS " + child + "\n      WHERE " + key.join(child, oldRow)
-	begin := "    IF NOT (" + strings.Join(same, " AND ") + ") THEN\n"
+	begin := "    IF NOT (" + key.stays() + ") THEN\n"
 	others := c.beside(w, key, func(k foreignKey) bool { return sets(k.onUpdate) })
 	both := key.onUpdate == "CASCADE" && slices.ContainsFunc(others, func(k foreignKey) bool { return k.onUpdate == "CASCADE" })
 	if both || w.computes(key.columns) {
-		values := newValues(key, others, func(k foreignKey, i int) string {
+		fires := func(k foreignKey) string { return " AND NOT (" + k.stays() + ")" }
+		values := newValues(key, others, fires, func(k foreignKey, i int) string {
 			if k.onUpdate == "CASCADE" {
 				return newRow + "." + quote(k.references[i])
 			}
@@ -236,6 +239,15 @@ func (c *cascaded) coverUpdate(w *writer, key foreignKey) error {
 	}
 	c.extendTrigger(key.parent, "UPDATE", w.guarded(body+"    END IF;\n"), key.child)
 	return nil
+}
+
+// stays returns the condition that an update of the parent does not change what the key refers to.
+func (f foreignKey) stays() string {
+	var same []string
+	for _, reference := range f.references {
+		same = append(same, fmt.Sprintf("CAST(OLD.%[1]s AS BINARY) <=> CAST(NEW.%[1]s AS BINARY)", quote(reference)))
+	}
+	return strings.Join(same, " AND ")
 }
 
 // extendTrigger adds statements to the trigger of a parent.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/unstale/unstale/internal/sqltext"
 )
 
 // changedRow is the alias of a row of a child with its new values. A foreign key changes columns
@@ -15,15 +17,15 @@ const changedRow = "unstale_new"
 type newValue struct{ column, sql string }
 
 // newValues returns the values that a key sets, and others at the same time if the row refers to the
-// same parent by these too. A later key of the list is the one to use.
-func newValues(key foreignKey, others []foreignKey, value func(k foreignKey, i int) string) (all []newValue) {
+// same parent by these too. fires returns a condition, after AND, on which another one does, or "".
+func newValues(key foreignKey, others []foreignKey, fires func(k foreignKey) string, value func(k foreignKey, i int) string) (all []newValue) {
 	for i, column := range key.columns {
 		all = append(all, newValue{column, value(key, i)})
 	}
 	for _, k := range others {
 		for i, column := range k.columns {
 			if indexFold(key.columns, column) < 0 {
-				all = append(all, newValue{column, "CASE WHEN " + k.join(child, oldRow) + " THEN " + value(k, i) + " ELSE " + child + "." + quote(column) + " END"})
+				all = append(all, newValue{column, "CASE WHEN " + k.join(child, oldRow) + fires(k) + " THEN " + value(k, i) + " ELSE " + child + "." + quote(column) + " END"})
 			}
 		}
 	}
@@ -41,7 +43,7 @@ func nullOf(column string) string {
 func (c *cascaded) beside(w *writer, key foreignKey, changes func(foreignKey) bool) (all []foreignKey) {
 	for _, k := range c.keys {
 		own := slices.DeleteFunc(slices.Clone(k.columns), func(column string) bool { return indexFold(key.columns, column) >= 0 })
-		if k.child == key.child && k.parent == key.parent && changes(k) && w.sourcesUse(own) && w.sourcesUse(key.columns) {
+		if k.child == key.child && k.parent == key.parent && k.elsewhere == key.elsewhere && changes(k) && w.sourcesUse(own) && w.sourcesUse(key.columns) {
 			all = append(all, k)
 		}
 	}
@@ -63,7 +65,7 @@ func (c *cascaded) emptiedValues(w *writer, path []foreignKey) ([]newValue, erro
 	if !direct {
 		others = nil
 	}
-	return newValues(key, others, func(k foreignKey, i int) string { return nullOf(k.columns[i]) }), nil
+	return newValues(key, others, func(foreignKey) string { return "" }, func(k foreignKey, i int) string { return nullOf(k.columns[i]) }), nil
 }
 
 // insertComputed inserts outbox rows for the old and the new ID of the rows that from selects, with
@@ -120,7 +122,7 @@ func (s source) mayUse(columns []string) bool {
 
 // mentions reports whether an expression may use one of the columns.
 func mentions(expression string, columns []string) bool {
-	expression = strings.ToLower(expression)
+	expression = strings.ToLower(strings.ReplaceAll(expression, "``", "`"))
 	return slices.ContainsFunc(columns, func(c string) bool { return strings.Contains(expression, strings.ToLower(c)) })
 }
 
@@ -133,6 +135,15 @@ func (w *writer) sourcesUse(columns []string) bool {
 func (w *writer) computes(columns []string) bool {
 	expression := func(s source) bool { return s.column == "" && s.mayUse(columns) }
 	return expression(w.id) || slices.ContainsFunc(w.params, func(p param) bool { return expression(p.source) })
+}
+
+// asks reports whether an expression that may use one of the columns has a subquery, which sees the
+// parent before its change.
+func asks(w *writer, columns []string) bool {
+	query := func(s source) bool {
+		return s.column == "" && s.mayUse(columns) && slices.ContainsFunc(sqltext.Tokens(s.text), func(t string) bool { return strings.EqualFold(t, "SELECT") })
+	}
+	return query(w.id) || slices.ContainsFunc(w.params, func(p param) bool { return query(p.source) })
 }
 
 // generates reports whether the ID or a param may use a column that is generated from one of the

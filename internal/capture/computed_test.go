@@ -63,6 +63,27 @@ func TestExpressionsOverForeignKeys(t *testing.T) {
 			[]string{"UPDATE languages SET id = 3 WHERE id = 1", "UPDATE languages SET id = 4 WHERE id = 2"},
 		},
 		{
+			"keys to two columns of one parent",
+			[]string{
+				"CREATE TABLE languages (id INT PRIMARY KEY, code VARCHAR(9) NOT NULL UNIQUE)",
+				`CREATE TABLE films (u INT PRIMARY KEY, language_id INT, code VARCHAR(9), FOREIGN KEY (language_id) REFERENCES languages (id) ON UPDATE CASCADE,
+					FOREIGN KEY (code) REFERENCES languages (code) ON UPDATE SET NULL)`,
+				"INSERT INTO languages VALUES (1, 'en')", "INSERT INTO films VALUES (1, 1, 'en')",
+			},
+			watched{"films", "u", "CONCAT(c.language_id, '-', c.code)", "code"},
+			[]string{"UPDATE languages SET id = 3"},
+		},
+		{
+			"a name with a backtick",
+			[]string{
+				"CREATE TABLE languages (id INT PRIMARY KEY)",
+				"CREATE TABLE films (u INT PRIMARY KEY, `a``b` INT, language_id INT, FOREIGN KEY (language_id) REFERENCES languages (id) ON UPDATE CASCADE)",
+				"INSERT INTO languages VALUES (1)", "INSERT INTO films VALUES (1, 5, 1)",
+			},
+			watched{"films", "u", "CONCAT(c.language_id, '-', c.`a``b`)", "language_id"},
+			[]string{"UPDATE languages SET id = 3"},
+		},
+		{
 			"two keys to one parent, and an expression",
 			[]string{
 				"CREATE TABLE languages (id INT PRIMARY KEY)",
@@ -124,4 +145,17 @@ func TestExpressionsOverKeysWithOneRoot(t *testing.T) {
 		t.Error(err)
 	}
 	s.apply(strings.Replace(section, "}}", "}, cascades: {makers.makers_ibfk_1: ignore delete}}", 1))
+}
+
+// A subquery in a trigger on a parent sees the parent before its change, so it is refused.
+func TestSubqueriesOverForeignKeys(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, "CREATE TABLE products (id INT PRIMARY KEY, slug VARCHAR(20))",
+		"CREATE TABLE prices (id INT PRIMARY KEY, product_id INT, CONSTRAINT of_product FOREIGN KEY (product_id) REFERENCES products (id) ON UPDATE CASCADE)")
+	const section = "  prices: {entity: product, id: \"(SELECT p.slug FROM products AS p WHERE p.id = {row}.product_id)\"}\n"
+	_, err := s.capturer(section).Plan(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "an expression with a subquery uses its columns; write rows for that yourself and add 'cascades: {of_product: ignore update}'") {
+		t.Error(err)
+	}
+	s.apply(strings.Replace(section, "}\n", ", cascades: {of_product: ignore update}}\n", 1))
 }

@@ -30,7 +30,7 @@ func lockAliases(level int) string { return fmt.Sprint("unstale_level", level+1)
 // below returns the keys by which a delete in a table deletes more rows of the same table.
 func (c *cascaded) below(table string) (all []foreignKey) {
 	for _, key := range c.keys {
-		if key.child == table && key.parent == table && key.onDelete == "CASCADE" {
+		if key.child == table && key.parent == table && !key.elsewhere && key.onDelete == "CASCADE" {
 			all = append(all, key)
 		}
 	}
@@ -67,11 +67,11 @@ func (c *cascaded) level(path []foreignKey, name aliases, space, lock string) (w
 // keys and the first one refer to. A row without references is the end of its branch. A circle of
 // rows ends too, because UNION omits duplicates.
 func (c *cascaded) tree(path, own []foreignKey, lock string) (with []string, name string) {
-	var columns []string
+	var names, columns []string
 	for _, key := range slices.Concat(own, path[:1]) {
 		for _, reference := range key.references {
-			if name := quote(reference); !slices.Contains(columns, name) {
-				columns = append(columns, name)
+			if indexFold(names, reference) < 0 {
+				names, columns = append(names, reference), append(columns, quote(reference))
 			}
 		}
 	}

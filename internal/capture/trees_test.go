@@ -216,3 +216,21 @@ func TestDefinerLocksTrees(t *testing.T) {
 	}
 	s.covers(2, "DELETE FROM halls WHERE id = 1", plain("labels"))
 }
+
+// A table with the name of the child, in another database, is another table: what deletes in it do is
+// refused, and its key is no tree.
+func TestParentOfTheSameNameElsewhere(t *testing.T) {
+	t.Parallel()
+	other := newShop(t, "CREATE TABLE boxes (id INT PRIMARY KEY, code INT NOT NULL UNIQUE)")
+	s := newShop(t, "CREATE TABLE boxes (id INT PRIMARY KEY, core INT, CONSTRAINT of_core FOREIGN KEY (core) REFERENCES `"+other.Name+"`.boxes (code) ON DELETE CASCADE)",
+		"CREATE TABLE labels (id INT PRIMARY KEY, box INT, CONSTRAINT of_box FOREIGN KEY (box) REFERENCES boxes (id) ON DELETE CASCADE)",
+		"INSERT INTO boxes VALUES (1, NULL), (2, NULL)", "INSERT INTO labels VALUES (5, 1), (6, 2)")
+	const section = "  labels: {entity: product, id: id}\n"
+	_, err := s.capturer(section).Plan(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "its parent is in another database; write rows for that yourself and add 'cascades: {boxes.of_core: ignore delete}'") {
+		t.Error(err)
+	}
+	s.apply(strings.Replace(section, "}\n", ", cascades: {boxes.of_core: ignore delete}}\n", 1))
+	s.want("DELETE FROM boxes WHERE id = 1", "product 5")
+	s.exec("DROP TABLE labels, boxes") // before the database of the parent
+}
