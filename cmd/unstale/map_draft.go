@@ -42,9 +42,9 @@ func newMapDraft(p process) *cobra.Command {
 		Long: `Draft a map from the tables of a database, for you to edit. The draft has an entity and a capture per
 table. A row that is a part of another one makes that one's keys stale, too: if the table's name
 contains the other's, or else by a foreign key with ON DELETE CASCADE or in the primary key. The
-command reads the
-dictionary of the server and changes nothing. "unstale map check" and "unstale capture apply"
-accept the draft: captures that the database refuses are left out, with the reason in a comment.
+command reads the dictionary of the server and changes nothing. "unstale map check" and "unstale
+capture apply" accept the draft: captures that the database refuses are left out, with the reason in
+a comment.
 
 With --keys or --redis-url, the draft also has the families of keys in use, such as
 shop:product:<number>, and proposes the entity that reaches each. All else could be personal data,
@@ -127,26 +127,27 @@ func (c *draftCommand) exists() error {
 	return usageError{fmt.Errorf("%s exists; give another file, or --force to overwrite it", c.out)}
 }
 
-// write writes the file, all of it or nothing: a worker may read it.
+// write writes the file. It replaces an existing one as a whole, since a worker may read it.
 func (c *draftCommand) write(text []byte) (err error) {
-	folder := filepath.Dir(c.out)
-	if err := os.MkdirAll(folder, 0o755); err != nil {
+	folder, name := filepath.Split(c.out)
+	if err := os.MkdirAll(filepath.Clean(folder), 0o755); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(folder, filepath.Base(c.out)+".*")
+	var f *os.File
+	if c.force {
+		f, err = os.CreateTemp(filepath.Clean(folder), name+".*")
+	} else if f, err = os.OpenFile(c.out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644); errors.Is(err, fs.ErrExist) {
+		return c.exists()
+	}
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(f.Name()) }() // no effect after the rename
 	_, err = f.Write(text)
-	if err := errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
-		return err
+	if err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close()); err == nil && c.force {
+		err = os.Rename(f.Name(), c.out)
 	}
-	if c.force {
-		return os.Rename(f.Name(), c.out)
-	}
-	if err = os.Link(f.Name(), c.out); errors.Is(err, fs.ErrExist) {
-		return c.exists()
+	if err != nil {
+		_ = os.Remove(f.Name()) // err has the cause
 	}
 	return err
 }

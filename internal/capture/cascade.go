@@ -18,10 +18,10 @@ type cascaded struct {
 	share   string              // suffix of a SELECT of children
 	order   []string            // of the triggers
 	bodies  map[string][]string // by parent and event
-	emptied map[string][]string // keys that set NULL in columns of expressions, by root and writer
-	reads   []string            // tables that the triggers select from
-	locks   []foreignKey        // whose children the triggers lock for an update
-	trees   []string            // triggers that read a tree in their own table
+	emptied map[emptying][]string
+	reads   []string     // tables that the triggers select from
+	locks   []foreignKey // whose children the triggers lock for an update
+	trees   []string     // triggers that read a tree in their own table
 }
 
 // newCascaded depends on the server. In MySQL with READ COMMITTED, the SELECT of a trigger would
@@ -29,7 +29,7 @@ type cascaded struct {
 // it see the latest data, and wait for sessions that change it, on each level of a tree. MariaDB
 // does so without it.
 func newCascaded(keys []foreignKey, mariaDB bool) *cascaded {
-	c := &cascaded{keys: keys, mariaDB: mariaDB, bodies: map[string][]string{}, emptied: map[string][]string{}}
+	c := &cascaded{keys: keys, mariaDB: mariaDB, bodies: map[string][]string{}, emptied: map[emptying][]string{}}
 	if !mariaDB {
 		c.share = " FOR SHARE"
 	}

@@ -9,15 +9,16 @@ import (
 	"github.com/unstale/unstale/internal/sqltext"
 )
 
-// changedRow is the alias of a row of a child with its new values. A foreign key changes columns
-// that an expression uses, so the row is in a derived table, for which the expression is computed.
+// changedRow is the alias of a row of a child with its new values. If a foreign key changes columns
+// that an expression uses, a derived table has the row, and the expression is computed there.
 const changedRow = "unstale_new"
 
 // A newValue is a column that a foreign key changes, with its value in SQL.
 type newValue struct{ column, sql string }
 
-// newValues returns the values that a key sets, and others at the same time if the row refers to the
-// same parent by these too. fires returns a condition, after AND, on which another one does, or "".
+// newValues returns the values that a key sets, and the values that other keys set with it, if the
+// row refers to the same parent by these too. fires returns a further condition of another key, which
+// begins with AND, or "".
 func newValues(key foreignKey, others []foreignKey, fires func(k foreignKey) string, value func(k foreignKey, i int) string) (all []newValue) {
 	for i, column := range key.columns {
 		all = append(all, newValue{column, value(key, i)})
@@ -37,9 +38,8 @@ func nullOf(column string) string {
 	return fmt.Sprintf("NULLIF(%[1]s.%[2]s, %[1]s.%[2]s)", child, quote(column))
 }
 
-// beside returns other keys with the child and the parent of a key that change other columns of the
-// ID or of params, if key changes some. A row may refer to its parent by several, which change it
-// together.
+// beside returns the other keys with the child and the parent of a key, if both change columns of the
+// ID or of params. A row may refer to its parent by several keys, which change it together.
 func (c *cascaded) beside(w *writer, key foreignKey, changes func(foreignKey) bool) (all []foreignKey) {
 	for _, k := range c.keys {
 		own := slices.DeleteFunc(slices.Clone(k.columns), func(column string) bool { return indexFold(key.columns, column) >= 0 })
@@ -50,18 +50,25 @@ func (c *cascaded) beside(w *writer, key foreignKey, changes func(foreignKey) bo
 	return all
 }
 
+// An emptying is the deletion of rows of a root table, for a writer. Each has the names of the keys
+// that it sets to NULL, in columns of expressions.
+type emptying struct {
+	root string
+	w    *writer
+}
+
 // emptiedValues returns the values of a row when the first key of a path sets it to NULL. Two keys
 // whose paths have one root may do so together. That can be seen only if both refer to the root.
 func (c *cascaded) emptiedValues(w *writer, path []foreignKey) ([]newValue, error) {
 	key, root := path[0], path[len(path)-1].parent
 	others, direct := c.beside(w, key, foreignKey.empties), len(path) == 1 && len(c.below(root)) == 0
-	name := fmt.Sprintf("%s %p", root, w)
-	for _, other := range c.emptied[name] {
+	at := emptying{root, w}
+	for _, other := range c.emptied[at] {
 		if other != key.name && !(direct && slices.ContainsFunc(others, func(k foreignKey) bool { return k.name == other })) {
-			return nil, errors.New("expressions use its columns and those of " + other + ", which sets NULL with it")
+			return nil, errors.New("expressions use its columns and the columns of " + other + ", which sets NULL with it")
 		}
 	}
-	c.emptied[name] = append(c.emptied[name], key.name)
+	c.emptied[at] = append(c.emptied[at], key.name)
 	if !direct {
 		others = nil
 	}

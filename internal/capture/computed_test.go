@@ -141,7 +141,7 @@ func TestExpressionsOverKeysWithOneRoot(t *testing.T) {
 			CONSTRAINT of_maker FOREIGN KEY (maker_id) REFERENCES makers (id) ON DELETE SET NULL)`)
 	const section = "  products: {entity: product, id: id, params: {value: \"CONCAT(COALESCE({row}.brand_id, 0), COALESCE({row}.maker_id, 0))\"}}\n"
 	_, err := s.capturer(section).Plan(t.Context())
-	if err == nil || !strings.Contains(err.Error(), "expressions use its columns and those of of_brand, which sets NULL with it") {
+	if err == nil || !strings.Contains(err.Error(), "expressions use its columns and the columns of of_brand, which sets NULL with it") {
 		t.Error(err)
 	}
 	s.apply(strings.Replace(section, "}}", "}, cascades: {makers.makers_ibfk_1: ignore delete}}", 1))

@@ -12,7 +12,7 @@ import (
 	"github.com/unstale/unstale/protocol"
 )
 
-// A Description is a table with what a draft of a map needs in addition to its columns.
+// A Description is a table with its keys, from which a map can be drafted.
 type Description struct {
 	Table
 	Key     []Column    // columns of the primary key, or of a unique key without NULL; none: no key

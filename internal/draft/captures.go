@@ -145,8 +145,8 @@ func (e *entity) captures() (all []invalidation.Capture) {
 	return all
 }
 
-// tryNext leaves out a foreign key that triggers cannot cover, or makes the table go the next way,
-// since the database refuses this one.
+// tryNext changes a capture that the database refuses: it leaves out a foreign key that triggers
+// cannot cover, or the table goes the next way.
 func (e *entity) tryNext(err error) {
 	if uncovered, ok := errors.AsType[*capture.UncoveredError](err); ok && e.ignore(uncovered.Ignored) {
 		e.refuse(e.way, uncovered.Key()+": "+uncovered.Why.Error())
@@ -253,7 +253,6 @@ func (d *Draft) compile(text []byte, places []placed) (good bool, err error) {
 			d.forgetKeys(places[i].of)
 		}
 	}
-	d.Map = m
 	if len(faults) > 0 && !changed {
 		return false, faults
 	}

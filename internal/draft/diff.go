@@ -14,22 +14,22 @@ import (
 type Difference struct {
 	Table  string `json:"table"`
 	Column string `json:"column,omitempty"`
-	State  string `json:"state"` // new table, new column, new foreign key, gone table or gone column
-	Text   string `json:"text"`  // what to do
+	// new table, new column, new foreign key, gone table or gone column
+	State string `json:"state"`
+	Text  string `json:"text"` // what to do
 }
 
-var (
-	// decided matches a comment that says why a table or a column is left out.
-	decided = regexp.MustCompile(`(?m)^\s*# - (.*)$`)
-	// notWatched matches the list of columns that a draft leaves out.
-	notWatched = regexp.MustCompile(`Not watched[^:]*: (.*?)\.(\s|$)`)
-)
+// notWatched matches the list of columns that a draft leaves out.
+var notWatched = regexp.MustCompile(`Not watched[^:]*: (.*?)\.(\s|$)`)
 
-// isLeftOut reports whether a comment leaves out a name, in a line of its own.
-func isLeftOut(comment, name string) bool {
-	return slices.ContainsFunc(decided.FindAllStringSubmatch(comment, -1), func(m []string) bool {
-		return strings.HasPrefix(m[1], scalar(name)+":")
-	})
+// isLeftOut reports whether a line of text leaves out a table or a column, with the reason.
+func isLeftOut(text, name string) bool {
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(strings.TrimSpace(line), "# - "+scalar(name)+":") {
+			return true
+		}
+	}
+	return false
 }
 
 // Diff compares the tables with an existing map. A table, column or foreign key that a comment of

@@ -22,17 +22,16 @@ type Options struct {
 
 // A Draft is the draft of a map.
 type Draft struct {
-	Text     []byte            // the map
-	Tables   []TableReport     // ordered by name
-	Families []Family          // of keys in use
-	Map      *invalidation.Map // Text, compiled
+	Text     []byte        // the map
+	Tables   []TableReport // ordered by name
+	Families []Family      // of keys in use
 
 	all      []*entity
 	accepted map[*entity]string // captures that the database does not refuse
 	present  []string           // all tables of the database
 }
 
-// A TableReport says what a draft does with a table.
+// A TableReport describes a table's place in a draft.
 type TableReport struct {
 	Table    string   `json:"table"`
 	Entity   string   `json:"entity,omitempty"`
@@ -109,7 +108,7 @@ func Read(ctx context.Context, db *sql.DB, o Options) (*Draft, error) {
 			e.refuse(noCapture, t.Err.Error())
 			e.dropped = true
 		case noiseTables.MatchString(t.Name) && !slices.Contains(o.Tables, t.Name):
-			e.refuse(noCapture, "left out by its name, which is that of a log, a queue or a copy; name it in --tables to have it")
+			e.refuse(noCapture, "left out, since it has the name of a log, a queue or a copy; name it in --tables to have it")
 			e.dropped = true
 		default:
 			e.name = names.entityName(t.Name, prefix)
@@ -287,7 +286,7 @@ func (l *link) refersToKey() bool {
 	return true
 }
 
-// longest is how many links may follow each other: each is a lookup after the one before.
+// longest is how many links may follow each other, since each needs the lookup before it.
 const longest = 8
 
 // addTo adds the link to an entity if its row is a part of the parent, and a note if not.
@@ -315,7 +314,7 @@ func (l *link) addTo(e *entity, isPart bool) {
 			note("Guessed by the name of %s: a row is a part of %s.")
 		}
 		if slices.ContainsFunc(l.columns, func(c capture.Column) bool { return slices.Contains(textTypes, c.Type) }) {
-			note("%s is text, and can be spelled in another way than in %[2]s, such as in upper case: keys of %[2]s get the spelling of this table.")
+			note("%s is text, and can be spelled in another way than in %[2]s, for example in upper case: keys of %[2]s get the spelling of this table.")
 		}
 		l.second = slices.ContainsFunc(e.links, func(other *link) bool { return other.parent == l.parent })
 		l.parent.children = append(l.parent.children, e)

@@ -154,42 +154,43 @@ func (d *Draft) readFamilies(o Options) {
 			know(c.Name)
 		}
 	}
-	last := ""
 	var keys [][]token
-	for _, key := range slices.Sorted(slices.Values(o.Keys)) {
+	for _, key := range slices.Compact(slices.Sorted(slices.Values(o.Keys))) {
 		switch rest, ofApp := strings.CutPrefix(key, o.App); {
-		case key == "" || ownKeys.MatchString(key) || key == last:
+		case key == "" || ownKeys.MatchString(key):
 		case ofApp && o.App != "" && rest != "" && strings.Contains(separators, rest[:1]):
 			keys = append(keys, append([]token{{o.App, "word"}}, tokenize(rest)...))
 		default:
 			keys = append(keys, tokenize(key))
 		}
-		last = key
 	}
 	g.group(keys, nil)
 	d.Families = g.families
 	slices.SortFunc(d.Families, func(a, b Family) int { return strings.Compare(a.Family, b.Family) })
+	byName := d.byName()
 	for i := range d.Families {
-		if e := d.explain(&d.Families[i], o.App); e != nil {
+		if e := d.Families[i].explain(byName, o.App); e != nil {
 			e.keys = append(e.keys, d.Families[i])
 		}
 	}
 }
 
+// byName returns the entities by the names of their tables and, before these, by their own.
+func (d *Draft) byName() map[string]*entity {
+	all := map[string]*entity{}
+	for _, name := range []func(*entity) string{func(e *entity) string { return words(e.Name) }, func(e *entity) string { return e.name }} {
+		for _, e := range slices.Backward(d.all) {
+			if e.isDrafted() {
+				all[singular(name(e))] = e
+			}
+		}
+	}
+	return all
+}
+
 // explain returns the entity whose rows a family shows, by the words in it, or nil. A value right
 // after the entity's name is the ID.
-func (d *Draft) explain(f *Family, app string) *entity {
-	byName := map[string]*entity{}
-	for _, e := range slices.Backward(d.all) {
-		if e.isDrafted() {
-			byName[singular(words(e.Name))] = e
-		}
-	}
-	for _, e := range slices.Backward(d.all) {
-		if e.isDrafted() {
-			byName[singular(e.name)] = e
-		}
-	}
+func (f *Family) explain(byName map[string]*entity, app string) *entity {
 	var of *entity
 	id := -1
 	for i, t := range f.tokens {

@@ -94,7 +94,7 @@ func (n namer) entityName(table, prefix string) string {
 	return n.free(singular(short), short, words(table))
 }
 
-// Columns and tables that seldom matter to what is cached.
+// Columns and tables that seldom matter to cached values.
 var (
 	noiseTimes  = regexp.MustCompile(`(?i)^(.*_)?((updated|modified|changed|touched|created)(_?(at|on|date|time|gmt|ts|by))?|(last|date)_?(update|updated|upd|add|added|modified|modification|changed|created|login|seen|activity|access|visit)(_?(at|on|date|time|gmt))?|(post|comment)_modified(_gmt)?|(updated|created|modified)at)$`)
 	noiseCounts = regexp.MustCompile(`(?i)^(.*_)?(views?|hits?|visits?|impressions|downloads|clicks|counter)(_?(count|counter|total))?$`)

@@ -130,7 +130,7 @@ func (d *Draft) writeHead(w *writer, o Options, prefix string) {
 	w.add("#")
 	w.comment("", "1. Replace keys by the keys that your readers store. --keys and --redis-url propose them.")
 	w.comment("", "2. Remove entities whose rows no cached value shows, and their captures.")
-	w.comment("", "3. A change of a row reaches its own keys, and with as those of the rows that it is a part of. If keys of a product show its brand, too, add a lookup: see docs/map-cookbook.md.")
+	w.comment("", "3. A change of a row reaches its own keys and, by as, the keys of the rows that it is a part of. If keys of a product show its brand, too, add a lookup: see docs/map-cookbook.md.")
 	w.comment("", "4. A capture without watch counts changes of all columns. With watch, a new column does not count until you add it: --diff shows it.")
 	w.add("#")
 	if prefix != "" {

@@ -72,19 +72,19 @@ func (c *Contents) Estimate(ctx context.Context, patterns []string, sample int64
 		return Estimate{}, refused
 	}
 	e := Estimate{Matched: make([]int64, len(patterns))}
+	return e, c.share(ctx, sample, func(master *redis.Client, part int64) error { return c.estimate(ctx, master, m, part, &e) })
+}
+
+// share calls look for each master, with its part of a number of names, until it returns an error.
+func (c *Contents) share(ctx context.Context, most int64, look func(master *redis.Client, part int64) error) error {
 	masters, err := c.nodes.masters(ctx)
 	if err == nil {
 		err = c.expectSingle(ctx)
 	}
-	if err != nil {
-		return e, err
+	for i := 0; i < len(masters) && err == nil; i++ {
+		err = look(masters[i], max(most/int64(len(masters)), 1))
 	}
-	for _, master := range masters {
-		if err := c.estimate(ctx, master, m, max(sample/int64(len(masters)), 1), &e); err != nil {
-			return e, err
-		}
-	}
-	return e, nil
+	return err
 }
 
 // estimate adds what one master has.
@@ -142,17 +142,11 @@ func (c *Contents) sample(ctx context.Context, master *redis.Client, most int64,
 // returns how many names there are. It is as gentle as Estimate, whose errors it has. visit runs in
 // the caller's goroutine and may see a name twice.
 func (c *Contents) Sample(ctx context.Context, most int64, visit func(names []string)) (total int64, err error) {
-	masters, err := c.nodes.masters(ctx)
-	if err == nil {
-		err = c.expectSingle(ctx)
-	}
-	for _, master := range masters {
-		if err == nil {
-			var size int64
-			size, _, err = c.sample(ctx, master, max(most/int64(len(masters)), 1), visit)
-			total += size
-		}
-	}
+	err = c.share(ctx, most, func(master *redis.Client, part int64) error {
+		size, _, err := c.sample(ctx, master, part, visit)
+		total += size
+		return err
+	})
 	return total, err
 }
 
