@@ -148,7 +148,7 @@ func TestRedisRestartsFromASnapshot(t *testing.T) {
 	t.Parallel()
 	r := testenv.OwnRedis(t)
 	w := worldAt(t, r.URL())
-	c := w.cache(cache.Config{Timeout: 200 * time.Millisecond, Lease: time.Hour, HardTimeout: time.Minute, Memory: cache.Memory{Size: 100, MaxStaleness: time.Second, Period: 50 * time.Millisecond}})
+	c := w.cache(cache.Config{Lease: time.Hour, HardTimeout: time.Minute, Memory: cache.Memory{Size: 100, MaxStaleness: time.Second, Period: 50 * time.Millisecond}})
 	testenv.Eventually(t, "memory to open", func() bool { return c.Healthy() == nil })
 	p := w.db.paused()
 	answers := fetchBeside(t, c, "k", p.load, nil)
@@ -159,8 +159,8 @@ func TestRedisRestartsFromASnapshot(t *testing.T) {
 	testenv.Eventually(t, "the loss to be noticed", func() bool { return c.Healthy() != nil })
 	testenv.Must(t, r.Restart(t.Context()))
 	direct := testenv.Client(t, r.URL())
-	if n := direct.Exists(t.Context(), "lock:fill:{k}").Val(); n != 1 {
-		t.Fatal("the lease did not come back")
+	if n, err := direct.Exists(t.Context(), "lock:fill:{k}").Result(); n != 1 || err != nil {
+		t.Fatalf("the lease did not come back: %d, %v", n, err)
 	}
 	testenv.Eventually(t, "the subscription to be back", func() bool { return c.Healthy() == nil })
 	close(p.release)
