@@ -39,18 +39,22 @@ func (s *shop) waits(session int) {
 	})
 }
 
-// A parent is deleted while another transaction changes its children. The outbox rows are for the
-// changed children, even at READ COMMITTED, and in trees.
+// A parent is deleted, replaced or given a new key, while another transaction changes its children.
+// The outbox rows are for the changed children, even at READ COMMITTED, and in trees.
 func TestCascadesBesideOtherWrites(t *testing.T) {
 	t.Parallel()
 	s := newShop(t,
 		"CREATE TABLE brands (id INT PRIMARY KEY)",
 		"CREATE TABLE products (id INT PRIMARY KEY, brand_id INT, category_id INT, FOREIGN KEY (brand_id) REFERENCES brands (id) ON DELETE CASCADE)",
+		"CREATE TABLE shelves (id INT PRIMARY KEY)",
+		"CREATE TABLE places (id INT PRIMARY KEY, shelf_id INT, category_id INT, FOREIGN KEY (shelf_id) REFERENCES shelves (id) ON UPDATE CASCADE)",
 		"CREATE TABLE categories (id INT PRIMARY KEY, parent_id INT, FOREIGN KEY (parent_id) REFERENCES categories (id) ON DELETE CASCADE)",
 		"INSERT INTO brands VALUES (1), (2)", "INSERT INTO categories VALUES (1, NULL), (2, 1), (3, 2), (11, NULL), (12, 11), (13, 12)",
-		"INSERT INTO products VALUES (1, 1, 7), (2, 2, 7)",
+		"INSERT INTO brands VALUES (10), (20)", "INSERT INTO products VALUES (1, 1, 7), (2, 2, 7), (10, 10, 7), (20, 20, 7)", "INSERT INTO shelves VALUES (1), (2)", "INSERT INTO places VALUES (1, 1, 7), (2, 2, 7)",
 	)
-	s.apply("  products: {entity: product, id: id, on: [delete], params: {category_id: category_id}}\n  categories: {entity: category, id: id, on: [delete]}\n")
+	s.apply("  products: {entity: product, id: id, on: [delete], params: {category_id: category_id}}\n" +
+		"  places: {entity: product, id: id, on: [update], watch: [shelf_id], params: {category_id: category_id}}\n" +
+		"  categories: {entity: category, id: id, on: [delete]}\n")
 	for i, level := range []string{"READ COMMITTED", "REPEATABLE READ"} {
 		brand, tree := []string{"1", "2"}[i], []string{"1", "11"}[i]
 		other, deleter := s.conn(), s.conn()
@@ -59,6 +63,8 @@ func TestCascadesBesideOtherWrites(t *testing.T) {
 		for _, c := range []struct{ change, remove, row string }{
 			{"UPDATE products SET category_id = 9 WHERE id = " + brand, "DELETE FROM brands WHERE id = " + brand, "product " + brand + ` {"category_id": ["9"]}`},
 			{"INSERT INTO categories VALUES (" + tree + "4, " + tree + " + 2)", "DELETE FROM categories WHERE id = " + tree, "category " + tree + "4"},
+			{"UPDATE products SET category_id = 8 WHERE id = " + brand + "0", "REPLACE INTO brands SELECT " + brand + "0", "product " + brand + `0 {"category_id": ["8"]}`},
+			{"UPDATE places SET category_id = 9 WHERE id = " + brand, "UPDATE shelves SET id = id + 10 WHERE id = " + brand, "product " + brand + ` {"category_id": ["9"]}`},
 		} {
 			s.do(other, "BEGIN", c.change)
 			done := make(chan error, 1)

@@ -24,14 +24,14 @@ type cascaded struct {
 	trees   []string     // triggers that read a tree in their own table
 }
 
-// newCascaded depends on the server. In MySQL with READ COMMITTED, the SELECT of a trigger would
-// see the data from the start of the statement, and miss later changes of a child. FOR SHARE makes
-// it see the latest data, and wait for sessions that change it, on each level of a tree. MariaDB
-// does so without it.
+// newCascaded depends on the server. At READ COMMITTED, the SELECT of a trigger would see the data
+// from the start of the statement, and miss later changes of a child: in MySQL always, in MariaDB if
+// the statement is an UPDATE, INSERT ... SELECT or REPLACE ... SELECT (ha_innobase::store_lock). The
+// suffix makes it see the latest data, and wait for sessions that change it, on each level of a tree.
 func newCascaded(keys []foreignKey, mariaDB bool) *cascaded {
-	c := &cascaded{keys: keys, mariaDB: mariaDB, bodies: map[string][]string{}, emptied: map[emptying][]string{}}
-	if !mariaDB {
-		c.share = " FOR SHARE"
+	c := &cascaded{keys: keys, mariaDB: mariaDB, share: " FOR SHARE", bodies: map[string][]string{}, emptied: map[emptying][]string{}}
+	if mariaDB {
+		c.share = " LOCK IN SHARE MODE"
 	}
 	return c
 }

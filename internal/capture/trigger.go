@@ -50,9 +50,9 @@ func (t Trigger) Name(n int) string {
 }
 
 // newer matches the parts of a trigger that earlier versions did not write, or wrote otherwise:
-// locks on middle levels, hints, trees, and comparisons of texts. See lockLevel, unlimited, tree
-// and alsoAsText.
-var newer = regexp.MustCompile(`(?s)    BEGIN\n      DECLARE unstale_rows .*?\n    END;\n| /\*\+ SET_VAR\(.*?\*/|SET STATEMENT sql_big_selects .*? FOR ` +
+// locks on middle levels, locks on children in MariaDB, hints, trees, and comparisons of texts. See
+// lockLevel, newCascaded, unlimited, tree and alsoAsText.
+var newer = regexp.MustCompile(`(?s)    BEGIN\n      DECLARE unstale_rows .*?\n    END;\n| /\*\+ SET_VAR\(.*?\*/|SET STATEMENT sql_big_selects .*? FOR | LOCK IN SHARE MODE` +
 	"|WITH RECURSIVE unstale_tree .*?\n +SELECT |FROM [^;]*?unstale_tree[^;]*;" +
 	"|\n      AND CAST\\(OLD\\.`(?:[^`]|``)*` AS CHAR\\) <=> CAST\\(NEW\\.`(?:[^`]|``)*` AS CHAR\\)")
 
