@@ -158,6 +158,7 @@ var auditActions = map[string]string{
 	store.ActionPause: "Paused all workers", store.ActionResume: "Resumed all workers",
 	store.ActionReplay: "Began a replay", store.ActionReplayEnded: "Ended a replay",
 	store.ActionInvalidate: "Invalidated", store.ActionDelayed: "Made delayed rows due",
+	store.ActionCaptureDrop: "Dropped triggers", store.ActionCaptureApply: "Created triggers",
 }
 
 // auditLabels are the words for arguments, in the order of the page.
@@ -165,7 +166,7 @@ var auditLabels = [][2]string{
 	{"id", "ID"}, {"ids", "IDs"}, {"entity", "entity"}, {"entity_id", "ID of the entity"}, {"params", "parameters"},
 	{"entity_before", "entity before"}, {"params_before", "parameters before"}, {"reason", "reason"}, {"map_version", "refused by map"},
 	{"older_than_seconds", "died before the last"}, {"newer_than_seconds", "died within"}, {"for_seconds", "for"}, {"since_seconds", "settled within"},
-	{"paused_by", "paused by"}, {"since", "since"}, {"at", "counted from"}, {"scheduled", "scheduled rows too"},
+	{"paused_by", "paused by"}, {"since", "since"}, {"at", "counted from"}, {"scheduled", "scheduled rows too"}, {"tables", "tables"},
 }
 
 // newAuditRow describes a record. Names that it does not know stay as they are.

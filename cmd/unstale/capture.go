@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,6 +13,8 @@ import (
 
 	"github.com/unstale/unstale/internal/capture"
 	"github.com/unstale/unstale/internal/output"
+	"github.com/unstale/unstale/internal/session"
+	"github.com/unstale/unstale/internal/store"
 )
 
 func newCapture(p process) *cobra.Command {
@@ -43,8 +44,8 @@ func (f *captureFlags) addCaptureFlags(cmd *cobra.Command) {
 	flags.BoolVar(&f.json, "json", false, "print one JSON object")
 }
 
-// with reads the map and calls fn with a Capturer of its triggers.
-func (f *captureFlags) with(p process, fn func(*capture.Capturer) error) (err error) {
+// with reads the map and calls fn with a Capturer of its triggers, and with the database.
+func (f *captureFlags) with(p process, fn func(*capture.Capturer, *session.Sessions) error) (err error) {
 	c := &capture.Capturer{Notify: func(notice string) { fmt.Fprintln(p.Err, notice) }}
 	if f.definer != "" {
 		if c.Definer, err = capture.ParseAccount(f.definer); err != nil {
@@ -63,7 +64,7 @@ func (f *captureFlags) with(p process, fn func(*capture.Capturer) error) (err er
 		return err
 	}
 	c.DB = db.SchemaDB()
-	return errors.Join(fn(c), db.Close())
+	return errors.Join(fn(c, db), db.Close())
 }
 
 // A trigger is the JSON form of a trigger, with the action that was or would be taken.
@@ -85,7 +86,8 @@ func triggerOf(c capture.Change) trigger {
 }
 
 type triggers struct {
-	Triggers []trigger `json:"triggers"`
+	Triggers  []trigger         `json:"triggers"`
+	Uncovered []store.Uncovered `json:"uncovered,omitempty"` // of apply
 }
 
 func (t triggers) print(p process, asJSON bool) error {
@@ -111,7 +113,7 @@ apply" lacks the privileges. The command reads the columns of the tables and cha
 		Example: "  unstale capture sql > triggers.sql\n  unstale capture sql --definer unstale_capture@localhost --json",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.with(p, func(c *capture.Capturer) error {
+			return f.with(p, func(c *capture.Capturer, db *session.Sessions) error {
 				list, err := c.Statements(cmd.Context())
 				if err != nil {
 					return err
@@ -146,11 +148,11 @@ every write to their tables would fail.`,
 		Args:        noArgs,
 		Annotations: map[string]string{stopNote: string(stopOrderly)},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.with(p, func(c *capture.Capturer) error {
+			return f.with(p, func(c *capture.Capturer, db *session.Sessions) error {
 				if dry {
 					return planned(cmd.Context(), p, c, f.json)
 				}
-				return applied(cmd.Context(), p, c, f.json)
+				return applied(cmd.Context(), p, c, store.NewCaptureLog(db), f.json)
 			})
 		},
 	}
@@ -176,11 +178,16 @@ func planned(ctx context.Context, p process, c *capture.Capturer, asJSON bool) e
 
 const upToDate = "nothing to do: the triggers match the map"
 
-// applied does it, and prints each statement's effect when it has been run.
-func applied(ctx context.Context, p process, c *capture.Capturer, asJSON bool) error {
+// applied does it, and prints each statement's effect when it has been run. At the end it says which
+// tables were not covered, and since when.
+func applied(ctx context.Context, p process, c *capture.Capturer, log *store.CaptureLog, asJSON bool) error {
 	out := triggers{Triggers: []trigger{}}
+	var covered []string // tables that lacked a trigger
 	err := c.Apply(ctx, func(change capture.Change) {
 		out.Triggers = append(out.Triggers, triggerOf(change))
+		if change.State == capture.Missing && !slices.Contains(covered, change.Table()) {
+			covered = append(covered, change.Table())
+		}
 		switch {
 		case asJSON:
 		case change.Create != "":
@@ -189,13 +196,38 @@ func applied(ctx context.Context, p process, c *capture.Capturer, asJSON bool) e
 			fmt.Fprintf(p.Out, "dropped %s of %s: %s\n", change.Have.Name, printable(change.Table()), change.State)
 		}
 	})
-	switch {
-	case asJSON:
-		err = errors.Join(err, out.print(p, true))
-	case err == nil && len(out.Triggers) == 0:
+	if len(covered) > 0 { // also after an error: some have their triggers again
+		last := context.WithoutCancel(ctx)
+		var unknown error
+		out.Uncovered, unknown = log.Uncovered(last, covered)
+		warnUnnoted(p, errors.Join(unknown, log.Note(last, store.ActionCaptureApply, covered)))
+	}
+	if asJSON {
+		return errors.Join(err, out.print(p, true))
+	}
+	for _, u := range out.Uncovered {
+		by := "its triggers were lost, with a copy of the table or by hand"
+		if u.Drop {
+			by = "'unstale capture drop'"
+		}
+		fmt.Fprintf(p.Out, "%s was not covered since %s (%s); for writes of that time, run: unstale replay --table %s\n",
+			printable(u.Table), u.Since.UTC().Format(time.RFC3339), by, output.Shell(u.Table))
+	}
+	if err == nil && len(out.Triggers) == 0 {
 		fmt.Fprintln(p.Out, upToDate)
 	}
 	return err
+}
+
+// warnUnnoted reports an error of the audit, which fails no command of capture: its account needs no
+// privilege there.
+func warnUnnoted(p process, err error) {
+	if right, ok := errors.AsType[*store.AuditRightError](err); ok {
+		err = right.Err
+	}
+	if err != nil {
+		fmt.Fprintf(p.Err, "unstale: without the audit, 'capture apply' cannot say since when a table was not covered: %v\n", err)
+	}
 }
 
 func newCaptureDiff(p process) *cobra.Command {
@@ -219,7 +251,7 @@ possible: let cron write it to a file of node_exporter's textfile collector.`,
 			if metrics && f.json {
 				return usageError{errors.New("--json and --metrics; give one of them")}
 			}
-			return f.with(p, func(c *capture.Capturer) error {
+			return f.with(p, func(c *capture.Capturer, db *session.Sessions) error {
 				changes, fault := c.Examine(cmd.Context())
 				if changes == nil && fault != nil {
 					return fault
@@ -277,7 +309,7 @@ a map captures. Later writes without an outbox row leave stale keys behind. Drop
 			if err != nil {
 				return err
 			}
-			err = dropTriggers(cmd.Context(), p, db.SchemaDB(), chosen, tables, dry)
+			err = dropTriggers(cmd.Context(), p, db, chosen, tables, dry)
 			return errors.Join(err, db.Close())
 		},
 	}
@@ -306,31 +338,42 @@ func capturedTables(p process, file string) (tables []string, err error) {
 
 // dropTriggers drops the triggers of some tables, or of all if there are none to choose. It returns
 // an error for a named table that has no trigger.
-func dropTriggers(ctx context.Context, p process, db *sql.DB, tables, named []string, dry bool) error {
+func dropTriggers(ctx context.Context, p process, db *session.Sessions, tables, named []string, dry bool) error {
 	chosen := func(e capture.Existing) bool { return len(tables) == 0 || slices.Contains(tables, e.Table) }
-	had := map[string]bool{} // tables, of those that are chosen
+	existing, err := capture.ReadExisting(ctx, db.SchemaDB())
+	if err != nil {
+		return err
+	}
+	var had []string // tables, of those that are chosen
+	for _, e := range existing {
+		if chosen(e) && !slices.Contains(had, e.Table) {
+			had = append(had, e.Table)
+		}
+	}
 	did := func(verb string) func(capture.Existing) {
 		return func(e capture.Existing) {
-			had[e.Table] = true
 			fmt.Fprintf(p.Out, "%s %s, %s %s on %s\n", verb, e.Name, e.Timing, e.Event, printable(e.Table))
 		}
 	}
-	c := &capture.Capturer{DB: db, Notify: func(notice string) { fmt.Fprintln(p.Err, notice) }}
-	if dry {
-		existing, err := capture.ReadExisting(ctx, db)
+	switch {
+	case len(had) == 0:
+	case dry:
 		for _, e := range existing {
 			if chosen(e) {
 				did("would drop")(e)
 			}
 		}
-		if err != nil {
+	default:
+		warnUnnoted(p, store.NewCaptureLog(db).Note(ctx, store.ActionCaptureDrop, had))
+		c := &capture.Capturer{DB: db.SchemaDB(), Notify: func(notice string) { fmt.Fprintln(p.Err, notice) }}
+		if err := c.Drop(ctx, chosen, did("dropped")); err != nil {
 			return err
 		}
-	} else if err := c.Drop(ctx, chosen, did("dropped")); err != nil {
-		return err
+		fmt.Fprintf(p.Out, "from now on, writes of %s leave no row, and their keys stay stale; after 'unstale capture apply', run 'unstale replay --table' for each\n",
+			printable(strings.Join(had, ", ")))
 	}
 	for _, table := range named {
-		if !had[table] {
+		if !slices.Contains(had, table) {
 			return fmt.Errorf("%s has no such trigger, or the account lacks the privilege TRIGGER on it and sees none; 'unstale capture status' lists them", printable(table))
 		}
 	}

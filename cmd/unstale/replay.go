@@ -29,6 +29,7 @@ type replayCommand struct {
 	format   string
 	query    store.JournalQuery
 	all      bool
+	table    string // of the database, instead of the journal
 	dryRun   bool
 	json     bool
 }
@@ -37,19 +38,28 @@ func newReplay(p process) *cobra.Command {
 	r := &replayCommand{}
 	cmd := &cobra.Command{
 		Use:   "replay",
-		Short: "Unlink the keys of the journal again",
+		Short: "Unlink the keys of the journal, or of a table, again",
 		Long: `Unlink and publish the keys of the journal again, oldest first. Workers heal lost writes that they
 detect. Replay is for losses that they cannot detect, such as a snapshot restored by hand or a cache
 that was filled from an old database. It is harmless: at worst a reader loads a value again.
 Patterns and index sets are requested again, and workers sweep them. The keys are in the journal, so
-no map is needed: without one, messages go to the workers' channel, or to --channel in --format.`,
+no map is needed: without one, messages go to the workers' channel, or to --channel in --format.
+
+With --table, the command inserts an outbox row for each row of a captured table, for the writes of
+a time without triggers. It reads the table in pages by the primary key, and waits while workers
+have 5,000 rows to process. It cannot see rows that were deleted in that time, nor values that were
+replaced, and prints the patterns of their keys.`,
 		Example: `  unstale replay --since 10m --dry-run
   unstale replay --since 10m
-  unstale replay --since 24h --entity product --id 42`,
+  unstale replay --since 24h --entity product --id 42
+  unstale replay --table products`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := errors.Join(refuseEmpty(cmd.Flags(), "since", "entity", "id"), r.check()); err != nil {
+			if err := errors.Join(refuseEmpty(cmd.Flags(), "since", "entity", "id", "table"), r.check()); err != nil {
 				return err
+			}
+			if r.table != "" {
+				return r.replayTable(cmd.Context(), p)
 			}
 			r.needsMap = r.namesMap(cmd, p)
 			return r.replayJournal(cmd.Context(), p)
@@ -64,6 +74,7 @@ no map is needed: without one, messages go to the workers' channel, or to --chan
 	flags.StringVar(&r.format, "format", "", "format of the messages: event or array (default that of --map, or of the workers)")
 	flags.DurationVar(&r.query.Since, "since", 0, "batches settled within this time")
 	flags.BoolVar(&r.all, "all", false, "the whole journal")
+	flags.StringVar(&r.table, "table", "", "all rows of this table of the database, which the map captures, instead of the journal")
 	flags.StringVar(&r.query.Entity, "entity", "", "only rows of this entity")
 	flags.StringVar(&r.query.EntityID, "id", "", "only rows with this id; needs --entity")
 	flags.BoolVar(&r.dryRun, "dry-run", false, "count, do nothing")
@@ -82,8 +93,10 @@ func (r *replayCommand) check() error {
 	switch {
 	case r.query.Since < 0:
 		return usageError{fmt.Errorf("--since %s: must be a positive duration, for example 10m", r.query.Since)}
-	case (r.query.Since == 0) != r.all:
-		return usageError{errors.New("how much? give either --since, such as --since 10m, or --all")}
+	case r.table != "" && (r.query.Since != 0 || r.all || r.query.Entity != "" || r.query.EntityID != "" || r.channel != "" || r.format != ""):
+		return usageError{errors.New("--table takes no flag of the journal: --since, --all, --entity, --id, --channel or --format")}
+	case r.table == "" && (r.query.Since == 0) != r.all:
+		return usageError{errors.New("how much? give either --since, such as --since 10m, or --all; or --table")}
 	case r.format != "" && r.format != string(protocol.FormatEvent) && r.format != string(protocol.FormatArray):
 		return usageError{fmt.Errorf("--format %q: must be event or array", r.format)}
 	case r.query.EntityID != "" && r.query.Entity == "":

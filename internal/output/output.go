@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -47,6 +48,24 @@ func Data(s string) string {
 		}
 	}
 	return s + cut
+}
+
+// bareWord matches a text that a shell reads unchanged without quotes.
+var bareWord = regexp.MustCompile(`^[0-9A-Za-z_%+,./:@-]+$`)
+
+// Shell returns data as a word that bash reads unchanged.
+func Shell(s string) string {
+	switch {
+	case bareWord.MatchString(s):
+		return s
+	case Data(s) == s:
+		return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+	}
+	var b strings.Builder
+	for i := range len(s) {
+		fmt.Fprintf(&b, `\x%02x`, s[i])
+	}
+	return "$'" + b.String() + "'"
 }
 
 // Count formats a number: 12,345.

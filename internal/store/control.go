@@ -224,11 +224,15 @@ const (
 	ActionReplayEnded = "replay over" // it ends, even with an error
 	ActionInvalidate  = "invalidate"
 	ActionDelayed     = "delayed retry"
+
+	ActionCaptureDrop  = "capture drop"  // triggers of tables; recorded before it is done
+	ActionCaptureApply = "capture apply" // created missing triggers of tables
 )
 
 // ActionNames returns all actions.
 func ActionNames() []string {
-	return []string{ActionRetry, ActionCorrect, ActionDiscard, ActionPause, ActionResume, ActionReplay, ActionReplayEnded, ActionInvalidate, ActionDelayed}
+	return []string{ActionRetry, ActionCorrect, ActionDiscard, ActionPause, ActionResume, ActionReplay, ActionReplayEnded, ActionInvalidate, ActionDelayed,
+		ActionCaptureDrop, ActionCaptureApply}
 }
 
 // An AuditRecord is one action of an operator.

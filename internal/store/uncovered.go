@@ -1,0 +1,72 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+
+	"github.com/unstale/unstale/internal/session"
+)
+
+// captureArguments are the arguments of [ActionCaptureDrop] and [ActionCaptureApply].
+type captureArguments struct {
+	Tables []string `json:"tables"`
+}
+
+// A CaptureLog records in the audit which tables have triggers.
+type CaptureLog struct{ o *Actions }
+
+// NewCaptureLog returns the CaptureLog of a database.
+func NewCaptureLog(db *session.Sessions) *CaptureLog { return &CaptureLog{NewActions(db)} }
+
+// Note records that the operator drops the triggers of tables, or created missing ones.
+func (l *CaptureLog) Note(ctx context.Context, action string, tables []string) error {
+	return l.o.audited(ctx, action, captureArguments{tables}, func(context.Context, *sqlx.Tx) (int, error) { return 0, nil })
+}
+
+// An Uncovered is a table whose triggers were missing.
+type Uncovered struct {
+	Table string    `json:"table"`
+	Since time.Time `json:"since"` // UTC, the database's clock; at the earliest
+	Drop  bool      `json:"drop"`  // by 'unstale capture drop'; else by a copy of the table, or by hand
+}
+
+// Contract for both: no lock (consistent reads). The audit's newest records, by the index on their
+// time; the dictionary.
+const (
+	lastCapturesSQL = "SELECT at, action, arguments FROM cache_outbox_audit FORCE INDEX (at) WHERE action IN ('capture drop', 'capture apply') ORDER BY at DESC, id DESC LIMIT 1000"
+	tableMadeSQL    = "SELECT MAX(create_time) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?"
+)
+
+// Uncovered returns since when tables without triggers can have been without them. A table that
+// never had any is left out.
+func (l *CaptureLog) Uncovered(ctx context.Context, tables []string) (list []Uncovered, err error) {
+	var records []AuditRecord
+	if err := l.o.db.ReadRows(ctx, &records, lastCapturesSQL); err != nil {
+		return nil, session.Wrap(err, "read the audit")
+	}
+	for _, table := range tables {
+		i := slices.IndexFunc(records, func(r AuditRecord) bool {
+			var of captureArguments
+			return json.Unmarshal([]byte(r.Arguments), &of) == nil && slices.Contains(of.Tables, table)
+		})
+		if i < 0 {
+			continue
+		}
+		u := Uncovered{Table: table, Since: records[i].At, Drop: records[i].Action == ActionCaptureDrop}
+		if !u.Drop {
+			var made *time.Time
+			if err := l.o.db.ReadRow(ctx, &made, tableMadeSQL, table); err != nil {
+				return nil, session.Wrap(err, "ask for the age of "+table)
+			}
+			if made != nil && made.After(u.Since) {
+				u.Since = *made
+			}
+		}
+		list = append(list, u)
+	}
+	return list, nil
+}
