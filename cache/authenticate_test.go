@@ -36,8 +36,11 @@ func TestForgedMessages(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	channel := "c:" + t.Name()
+	const period = 15 * time.Second // a busy machine loses no subscription
+	memory := signedMemory(channel, newKey)
+	memory.Period, memory.MaxStaleness = period, 4*period
 	var log logbook
-	c := w.cache(cache.Config{Prefix: "p:", Memory: signedMemory(channel, newKey), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	c := w.cache(cache.Config{Prefix: "p:", Memory: memory, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	w.beat(channel, "e", newKey)
 	open(t, c)
 	for _, key := range []string{"k", "old", "swept", "kept"} {

@@ -20,7 +20,7 @@ import (
 )
 
 // shadowLease is the lease of the tests: a shadow read waits for it and for three periods.
-const shadowLease = time.Second
+const shadowLease = 2 * time.Second
 
 // A shadowWorld is a world with a worker that sends heartbeats and a Cache that checks every value
 // from Redis.

@@ -14,6 +14,7 @@
 package cachetest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -72,13 +73,15 @@ func NewStore(t testing.TB) *Store {
 }
 
 // Cache makes a Cache on the Store, which closes with the test. Config.Redis and Config.Memory are
-// replaced. Without a Logger it logs nothing. A config that is refused fails the test.
+// replaced. Without a Logger it logs nothing; without a Timeout it has 5 s, which a busy machine does
+// not reach. A config that is refused fails the test.
 //
 // Each TTL varies by up to Config.Jitter, as always: a value is surely fresh for 0.8 of its
 // policy's TTL, and surely gone after 1.2 of it and the policy's stale time.
 func (s *Store) Cache(config cache.Config) *cache.Cache {
 	s.t.Helper()
 	config.Redis, config.Memory = client{s.client, s}, cache.Memory{}
+	config.Timeout = cmp.Or(config.Timeout, 5*time.Second)
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -84,7 +84,7 @@ func (r *replayCommand) walk(ctx context.Context, p process, m *invalidation.Map
 	return out, errors.Join(err, actions.EndReplay(context.WithoutCancel(ctx), ended, int(out.Rows)))
 }
 
-// walkText says how far a replay of a table is.
+// walkText returns how far a replay of a table is.
 func walkText(done capture.Walked) string {
 	text := fmt.Sprintf("%s of about %s of %s", output.Count(done.Read), output.Things(int(max(done.About, done.Read)), "row"), printable(done.Table))
 	if done.Waits {

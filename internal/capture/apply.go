@@ -67,10 +67,14 @@ func (c *Capturer) ready(ctx context.Context, wanted *Wanted, definer Account, c
 	}
 	for _, change := range changes {
 		if change.State == Unknown {
-			return fmt.Errorf("the account may not see the triggers of %s; GRANT TRIGGER ON it", change.Table())
+			return change.hiddenError()
 		}
 	}
 	return errors.Join(c.checkBinaryLog(ctx, wanted, changes), c.requireDefiner(ctx, wanted, definer))
+}
+
+func (c Change) hiddenError() error {
+	return fmt.Errorf("the account may not see the triggers of %s; GRANT TRIGGER ON it", c.Table())
 }
 
 // Contract: no lock; two settings.

@@ -33,11 +33,11 @@ type Walked struct {
 
 const (
 	walkPage    = 1000 // rows of the table in a page
-	walkBacklog = 5000 // rows in the outbox, from which on a Walk waits
+	walkBacklog = 5000 // a Walk waits while the outbox has as many rows
 	walkPause   = 50 * time.Millisecond
 )
 
-// Types of columns in a primary key whose order in the table is that of comparisons with a text.
+// Types of columns in a primary key that comparisons with a text order as ORDER BY does.
 var walkable = []string{"tinyint", "smallint", "mediumint", "int", "bigint", "char", "varchar", "binary", "varbinary",
 	"date", "datetime", "timestamp", "time", "year", "uuid", "inet4", "inet6"}
 
@@ -49,9 +49,9 @@ WHERE table_schema = DATABASE() AND table_name = ? AND constraint_name = 'PRIMAR
 	backlogSQL = "SELECT COUNT(*) FROM (SELECT 1 FROM cache_outbox LIMIT ?) AS counted"
 )
 
-// NewWalk returns a Walk of a table by db, whose sessions are READ COMMITTED, so that INSERT ...
-// SELECT locks no row of the table. It refuses a table that has not all triggers: writes would go
-// on to be lost, behind the walk too.
+// NewWalk returns a Walk of a table. The sessions of db must be READ COMMITTED, or INSERT ...
+// SELECT locks the rows of the table. A table that lacks a trigger is refused: it would still lose
+// writes behind the walk.
 func (c *Capturer) NewWalk(ctx context.Context, db *sql.DB, table string) (*Walk, error) {
 	changes, err := c.Plan(ctx)
 	if err != nil {
@@ -62,7 +62,10 @@ func (c *Capturer) NewWalk(ctx context.Context, db *sql.DB, table string) (*Walk
 		return nil, fmt.Errorf("the map does not capture %s; its section capture names the tables", table)
 	}
 	for _, change := range changes {
-		if change.Want != nil && change.Have == nil && strings.EqualFold(change.Table(), table) {
+		switch lacks := change.Want != nil && change.Have == nil && strings.EqualFold(change.Table(), table); {
+		case lacks && change.State == Unknown:
+			return nil, change.hiddenError()
+		case lacks:
 			return nil, fmt.Errorf("%s lacks its trigger %s, so its writes still leave no row; run 'unstale capture apply' first", table, change.Event())
 		}
 	}
@@ -101,8 +104,8 @@ func (c *Capturer) NewWalk(ctx context.Context, db *sql.DB, table string) (*Walk
 
 const coarse = "invalidate its keys by a pattern instead: 'unstale invalidate --pattern'"
 
-// Run reads the table from its beginning. After an error, and when ctx ends, the result says how far
-// it came; running it again is harmless. Rows that are inserted meanwhile need not be read, because
+// Run reads the table from its beginning. After an error, and when ctx ends, the result has what
+// was done; running it again is harmless. Rows that are inserted meanwhile need not be read, because
 // their triggers have inserted theirs.
 //
 // Contract of a page: no lock on the table (READ COMMITTED), a range of its primary key; inserts as

@@ -211,7 +211,7 @@ func replayCauses(running *store.Pause, broken *store.AuditRecord) []Cause {
 	if p == nil {
 		return nil
 	}
-	return []Cause{{"replay", Unknown, p.BeganAt, p.Who + " replays the journal, and what it has not come to may be stale (" + p.Reason + ")", "wait"}}
+	return []Cause{{"replay", Unknown, p.BeganAt, p.Who + " replays, and what that has not come to may be stale (" + p.Reason + ")", "wait"}}
 }
 
 // staleCauses returns the causes of stale entries that spot checks found. Those that are gone are

@@ -31,7 +31,7 @@ func (l *CaptureLog) Note(ctx context.Context, action string, tables []string) e
 type Uncovered struct {
 	Table string    `json:"table"`
 	Since time.Time `json:"since"` // UTC, the database's clock; at the earliest
-	Drop  bool      `json:"drop"`  // by 'unstale capture drop'; else by a copy of the table, or by hand
+	Drop  bool      `json:"drop"`  // by 'capture drop'; else by a copy of the table, or by hand
 }
 
 // Contract for both: no lock (consistent reads). The audit's newest records, by the index on their
@@ -41,8 +41,8 @@ const (
 	tableMadeSQL    = "SELECT MAX(create_time) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?"
 )
 
-// Uncovered returns since when tables without triggers can have been without them. A table that
-// never had any is left out.
+// Uncovered returns since when tables can have been without triggers. A table that never had any is
+// left out.
 func (l *CaptureLog) Uncovered(ctx context.Context, tables []string) (list []Uncovered, err error) {
 	var records []AuditRecord
 	if err := l.o.db.ReadRows(ctx, &records, lastCapturesSQL); err != nil {
