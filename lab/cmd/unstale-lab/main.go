@@ -59,7 +59,7 @@ func execute(ctx context.Context, args []string) int {
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(newDemo(), newBench(), newChaos(), newVerify(), newVerifyLocks(), newUpgrade(), newForgotten(), newConform(), newConformClient())
+	root.AddCommand(newDemo(), newBench(), newChaos(), newVerify(), newVerifyLocks(), newUpgrade(), newForgotten(), newAlter(), newConform(), newConformClient())
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
 	var wrong usageError
