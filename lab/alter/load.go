@@ -20,7 +20,7 @@ import (
 
 const (
 	writers = 8
-	rows    = 100_000 // of each table at the start
+	rows    = 40_000 // of each table at the start
 	pace    = 5 * time.Millisecond
 	keyLife = time.Hour
 )

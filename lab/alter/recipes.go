@@ -58,6 +58,7 @@ var Recipes = []Recipe{
 	{Name: "pt-osc 3.2.1", Tree: "tools-12", Steps: []string{ptOSC, apply, invalidate}},
 	{Name: "pt-osc 3.2.1, writes in its gap", Tree: "tools-12", Steps: []string{ptOSC, apply, invalidate}, Misses: true, Latency: 50 * time.Millisecond},
 	{Name: "pt-osc 3.7.1", Tree: "tools-sid", Steps: []string{ptOSC, apply, invalidate}},
+	{Name: "pt-osc 3.7.1, writes in its gap", Tree: "tools-sid", Steps: []string{ptOSC, apply, invalidate}, Misses: true, Latency: 50 * time.Millisecond},
 	{Name: "RENAME TABLE swap", Misses: true, Before: []string{
 		"CREATE TABLE products_new LIKE products;", "INSERT INTO products_new SELECT id, price + 1, text FROM products;",
 	}, Fills: true, Steps: []string{
