@@ -59,6 +59,10 @@ test-docker: ## Run the compose file, and tests with servers in containers; need
 test-upgrade: ## Run workers of the previous release and of this tree beside each other, and roll back
 	@scripts/upgrade $(UPGRADE)
 
+.PHONY: test-schema-changes
+test-schema-changes: ## Change captured tables with ALTER, gh-ost, pt-osc, swaps and restores under load; ALTER='--only gh-ost' runs one
+	@scripts/schema-changes $(ALTER)
+
 .PHONY: chaos
 chaos: ## Break everything until a million transactions are proven; SEED=n repeats a schedule, CHAOS='--proven 1000 --kills 5 --decks 1' shortens it
 	@scripts/chaos $(if $(SEED),--seed $(SEED)) $(CHAOS)

@@ -1,6 +1,7 @@
 package alter
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -35,13 +36,21 @@ const (
 	oldID      = 1_000 // highest ID of the rows that no writer changes
 	apply      = "unstale capture apply"
 	invalidate = "unstale invalidate --pattern 'shop:product:*' --wait 1m"
-	addColumn  = "ALTER TABLE products ADD COLUMN color VARCHAR(20) NOT NULL DEFAULT ''"
-	ptOSC      = "pt-online-schema-change --execute --preserve-triggers --recursion-method=none --alter \"ADD COLUMN color VARCHAR(20) NOT NULL DEFAULT ''\" D=shop,t=products"
+	change     = "ADD COLUMN color VARCHAR(20) NOT NULL DEFAULT ''" // $CHANGE of commands
+	addColumn  = "ALTER TABLE products " + change
 	reprice    = "UPDATE products SET price = price + 1 WHERE id <= 1000;" // after a dump, so that a restore changes the rows
 )
 
 // gone are the errors of writes to a table that a restore has dropped.
 var gone = []uint16{1146}
+
+// ptOSC gives the definer the privileges for the new table, where the old triggers get their definer
+// back, but not the privileges of the old table.
+var ptOSC = []string{
+	"GRANT CREATE, SELECT, TRIGGER ON shop._products_new TO unstale_capture@localhost;",
+	"pt-online-schema-change --preserve-triggers --recursion-method=none --execute --alter=\"$CHANGE\" D=shop,t=products",
+	apply, invalidate, "REVOKE ALL ON shop._products_new FROM unstale_capture@localhost;",
+}
 
 // Recipes are all recipes, as docs/capture.md prints their steps.
 var Recipes = []Recipe{
@@ -51,14 +60,14 @@ var Recipes = []Recipe{
 	{Name: "ALTER, copy", Blocks: true, Steps: []string{addColumn + ", ALGORITHM=COPY;", apply}},
 	{Name: "ALTER, in place", Steps: []string{addColumn + ", ALGORITHM=INPLACE, LOCK=NONE;", "ALTER TABLE products ADD KEY color (color), ALGORITHM=INPLACE, LOCK=NONE;", apply}},
 	{Name: "ALTER, instant", Steps: []string{addColumn + ", ALGORITHM=INSTANT;", apply}},
-	{Name: "gh-ost", Steps: []string{
-		"gh-ost --conf=$HOME/.my.cnf --host=$MYSQL_HOST --port=$MYSQL_PORT --allow-on-master --execute --include-triggers --trigger-suffix=_gho --database=shop --table=products --alter=\"ADD COLUMN color VARCHAR(20) NOT NULL DEFAULT ''\"",
+	{Name: "gh-ost", Flavor: servers.KindMySQL, Steps: []string{
+		"gh-ost --include-triggers --trigger-suffix=_gho --allow-on-master --conf=$HOME/.my.cnf --host=$HOST --port=$PORT --database=shop --table=products --execute --alter=\"$CHANGE\"",
 		apply, "DROP TABLE _products_del;",
 	}},
-	{Name: "pt-osc 3.2.1", Tree: "tools-12", Steps: []string{ptOSC, apply, invalidate}},
-	{Name: "pt-osc 3.2.1, writes in its gap", Tree: "tools-12", Steps: []string{ptOSC, apply, invalidate}, Misses: true, Latency: 50 * time.Millisecond},
-	{Name: "pt-osc 3.7.1", Tree: "tools-sid", Steps: []string{ptOSC, apply, invalidate}},
-	{Name: "pt-osc 3.7.1, writes in its gap", Tree: "tools-sid", Steps: []string{ptOSC, apply, invalidate}, Misses: true, Latency: 50 * time.Millisecond},
+	{Name: "pt-osc 3.2.1", Tree: "tools-12", Steps: ptOSC},
+	{Name: "pt-osc 3.2.1, writes in its gap", Tree: "tools-12", Steps: ptOSC, Misses: true, Latency: 50 * time.Millisecond},
+	{Name: "pt-osc 3.7.1", Tree: "tools-sid", Steps: ptOSC},
+	{Name: "pt-osc 3.7.1, writes in its gap", Tree: "tools-sid", Steps: ptOSC, Misses: true, Latency: 50 * time.Millisecond},
 	{Name: "RENAME TABLE swap", Misses: true, Before: []string{
 		"CREATE TABLE products_new LIKE products;", "INSERT INTO products_new SELECT id, price + 1, text FROM products;",
 	}, Fills: true, Steps: []string{
@@ -71,9 +80,12 @@ var Recipes = []Recipe{
 	}, Fills: true, Steps: []string{
 		"ALTER TABLE products EXCHANGE PARTITION low WITH TABLE products_low;", apply, invalidate,
 	}},
-	{Name: "mysqldump", Misses: true, Before: []string{"mysqldump --skip-add-locks shop products > products.sql", reprice}, Fills: true, Errors: gone, Steps: []string{
-		"mysql shop < products.sql", apply, invalidate,
-	}},
+	{Name: "mysqldump", Flavor: servers.KindMySQL, Misses: true, Before: []string{
+		"mysqldump --skip-add-locks --set-gtid-purged=OFF shop products > products.sql", reprice,
+	}, Fills: true, Errors: gone, Steps: []string{"mysql shop < products.sql", apply, invalidate}},
+	{Name: "mariadb-dump", Flavor: servers.KindMariaDB, Misses: true, Before: []string{
+		"mariadb-dump --skip-add-locks shop products > products.sql", reprice,
+	}, Fills: true, Errors: gone, Steps: []string{"mariadb shop < products.sql", apply, invalidate}},
 	{Name: "mydumper and myloader", Misses: true, Before: []string{
 		"mydumper --triggers --database shop --tables-list products --outputdir products", reprice,
 	}, Fills: true, Errors: gone, Steps: []string{
@@ -81,12 +93,18 @@ var Recipes = []Recipe{
 	}},
 }
 
-// Find returns the recipes with these names, or all, that run on a database.
-func Find(flavor servers.Kind, names ...string) (found []Recipe) {
+// Find returns the recipes with these names, or all, that run on a database. Empty flavor: MySQL.
+func Find(flavor servers.Kind, names ...string) (found []Recipe, err error) {
+	if flavor == "" {
+		flavor = servers.KindMySQL
+	}
 	for _, r := range Recipes {
 		if (r.Flavor == "" || r.Flavor == flavor) && (len(names) == 0 || slices.Contains(names, r.Name)) {
 			found = append(found, r)
 		}
 	}
-	return found
+	if len(found) < max(len(names), 1) {
+		return nil, fmt.Errorf("recipes %q: %d exist for %s", names, len(found), flavor)
+	}
+	return found, nil
 }

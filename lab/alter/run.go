@@ -44,8 +44,8 @@ type Config struct {
 	Binary string
 	// Flavor of the database; empty: MySQL.
 	Flavor servers.Kind
-	// Only has names of recipes. Empty: all.
-	Only []string
+	// Recipes to run: see Find. Required.
+	Recipes []Recipe
 	// Progress takes a line per step. Nil: none.
 	Progress io.Writer
 }
@@ -118,11 +118,7 @@ func Run(ctx context.Context, cfg Config) (report *Report, err error) {
 	}
 	defer link.Close()
 	report = &Report{Servers: fmt.Sprintf("%s %s and Redis %s", server.Flavor(), servers.ShortVersion(server.Version()), node.Server.Version())}
-	recipes := Find(server.Flavor(), cfg.Only...)
-	if len(recipes) == 0 {
-		return nil, fmt.Errorf("no recipe %q for %s", cfg.Only, server.Flavor())
-	}
-	for _, r := range recipes {
+	for _, r := range cfg.Recipes {
 		fmt.Fprintf(cfg.Progress, "alter: %s\n", r.Name)
 		s := &stage{cfg: cfg, Recipe: r, server: server, node: node, link: link}
 		result, err := s.run(ctx)
@@ -187,7 +183,8 @@ func (s *stage) run(ctx context.Context) (result Result, err error) {
 // change runs the steps for a table.
 func (s *stage) change(ctx context.Context, table string, result *Result) error {
 	if s.Fills {
-		if err := s.load.fill(ctx, table); err != nil {
+		_, err := s.load.stale(ctx) // rows of the steps before must not unlink these keys
+		if err = errors.Join(err, s.load.fill(ctx, table)); err != nil {
 			return err
 		}
 	}
@@ -249,7 +246,10 @@ func (s *stage) open(ctx context.Context) (err error) {
 	}
 	db.SetMaxIdleConns(writers)
 	s.load = &load{db: db, cache: s.node.Client, errors: s.Errors}
-	env := []string{"MYSQL_DSN=" + s.server.DSN("shop"), "REDIS_URL=" + s.node.Server.URL()}
+	if s.server.Flavor() == servers.KindMariaDB {
+		s.load.errors = append(s.load.errors, 1146) // MDEV-26048
+	}
+	env := []string{"MYSQL_DSN=" + s.server.DSN("shop"), "REDIS_URL=" + s.node.Server.URL(), "UNSTALE_DEFINER=unstale_capture@localhost"}
 	if s.fleet, err = rig.New(s.cfg.Binary, s.dir, shopMap, env); err != nil {
 		return err
 	}
@@ -262,6 +262,10 @@ func (s *stage) open(ctx context.Context) (err error) {
 	for _, statement := range []string{
 		"CREATE TABLE products (id INT PRIMARY KEY, price INT NOT NULL, text VARCHAR(200) NOT NULL DEFAULT '')", fillAll,
 		"CREATE TABLE coupons LIKE products", "INSERT INTO coupons SELECT * FROM products",
+		"CREATE USER IF NOT EXISTS unstale_capture@localhost ACCOUNT LOCK",
+		"GRANT INSERT (entity, entity_id, params) ON cache_outbox TO unstale_capture@localhost",
+		"GRANT SELECT, TRIGGER ON products TO unstale_capture@localhost",
+		"GRANT SELECT, TRIGGER ON coupons TO unstale_capture@localhost",
 	} {
 		if _, err := db.ExecContext(ctx, statement); err != nil {
 			return fmt.Errorf("%s: %w", statement, err)
@@ -309,7 +313,7 @@ func (s *stage) tools(ctx context.Context, env []string) error {
 		return err
 	}
 	path := strings.Join([]string{s.dir, filepath.Join(folder, tree, "commands"), filepath.Join(folder, "gh-ost"), os.Getenv("PATH")}, ":")
-	s.env = append([]string{"MYSQL_HOST=" + host, "MYSQL_PORT=" + port, "HOME=" + s.dir, "PATH=" + path, "UNSTALE_MAP=" + filepath.Join(s.dir, "map.yaml")}, env...)
+	s.env = append([]string{"HOST=" + host, "PORT=" + port, "CHANGE=" + change, "HOME=" + s.dir, "PATH=" + path, "UNSTALE_MAP=" + filepath.Join(s.dir, "map.yaml")}, env...)
 	return os.WriteFile(filepath.Join(s.dir, ".my.cnf"), fmt.Appendf(nil, "[client]\nuser=root\nhost=%s\nport=%s\n", host, port), 0o600)
 }
 

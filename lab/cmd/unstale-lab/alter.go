@@ -13,7 +13,7 @@ import (
 
 func newAlter() *cobra.Command {
 	cfg := alter.Config{Progress: os.Stderr}
-	asJSON, flavor := false, ""
+	asJSON, flavor, only := false, "", []string{}
 	cmd := &cobra.Command{
 		Use:   "alter",
 		Short: "Change captured tables under load",
@@ -22,8 +22,11 @@ Exit code 1 if a key is stale afterwards, or a check of a recipe fails.`,
 		Example: `  make test-schema-changes
   unstale-lab alter --only gh-ost --flavor mariadb`,
 		Args: usage(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			cfg.Flavor = servers.Kind(flavor)
+			if cfg.Recipes, err = alter.Find(cfg.Flavor, only...); err != nil {
+				return usageError{err}
+			}
 			report, err := alter.Run(cmd.Context(), cfg)
 			if report == nil {
 				return err
@@ -38,7 +41,7 @@ Exit code 1 if a key is stale afterwards, or a check of a recipe fails.`,
 	flags := cmd.Flags()
 	flags.StringVar(&cfg.Binary, "binary", beside(), "the program under test")
 	flags.StringVar(&flavor, "flavor", "", "mysql or mariadb (default: mysql)")
-	flags.StringArrayVar(&cfg.Only, "only", nil, "only this recipe, which may be given several times (default: all)")
+	flags.StringArrayVar(&only, "only", nil, "only this recipe, which may be given several times (default: all)")
 	flags.BoolVar(&asJSON, "json", false, "print the report as one JSON object")
 	return cmd
 }
