@@ -210,7 +210,7 @@ func (s *stage) check(ctx context.Context, result *Result) (err error) {
 	if result.Stale, err = s.load.stale(ctx); err != nil {
 		return err
 	}
-	least, dead := int64(100), 0
+	least, dead := int64(50), 0
 	if s.Blocks {
 		least = writers
 	}
