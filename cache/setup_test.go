@@ -38,7 +38,7 @@ func TestReaderOfAnotherDatabase(t *testing.T) {
 			testenv.Eventually(t, "the message", func() bool { // a busy machine may lose a subscription with the first one
 				seq++
 				w.publish(memory.Channel, protocol.Message{Epoch: "e", Seq: seq, At: time.Now(), Keys: []string{"k"}, Unlinked: uint64(unlinked.UnixMicro())})
-				return c.Statistics().Invalidations > before
+				return testenv.Comes(5*time.Second, nil, func() bool { return c.Statistics().Invalidations > before })
 			})
 			wantFetched(t, "k", c, "k", w.db.read, "old")
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/store"
+	"github.com/unstale/unstale/invalidation"
 )
 
 func newCapture(p process) *cobra.Command {
@@ -181,19 +182,24 @@ const upToDate = "nothing to do: the triggers match the map"
 // applied does it, and prints each statement's effect when it has been run. At the end it says which
 // tables were not covered, and since when.
 func applied(ctx context.Context, p process, c *capture.Capturer, log *store.CaptureLog, asJSON bool) error {
+	existing, err := capture.ReadExisting(ctx, c.DB)
+	if err != nil {
+		return err
+	}
 	out := triggers{Triggers: []trigger{}}
-	var covered []string // tables that lacked a trigger
-	err := c.Apply(ctx, func(change capture.Change) {
+	var covered []string // tables that had no trigger
+	err = c.Apply(ctx, func(change capture.Change) {
 		out.Triggers = append(out.Triggers, triggerOf(change))
-		if change.State == capture.Missing && !slices.Contains(covered, change.Table()) {
-			covered = append(covered, change.Table())
+		table := change.Table()
+		if change.Create != "" && !slices.Contains(covered, table) && !slices.ContainsFunc(existing, func(e capture.Existing) bool { return e.Table == table }) {
+			covered = append(covered, table)
 		}
 		switch {
 		case asJSON:
 		case change.Create != "":
-			fmt.Fprintf(p.Out, "created %s, %s on %s\n", change.Create, change.Event(), printable(change.Table()))
+			fmt.Fprintf(p.Out, "created %s, %s on %s\n", change.Create, change.Event(), printable(table))
 		default:
-			fmt.Fprintf(p.Out, "dropped %s of %s: %s\n", change.Have.Name, printable(change.Table()), change.State)
+			fmt.Fprintf(p.Out, "dropped %s of %s: %s\n", change.Have.Name, printable(table), change.State)
 		}
 	})
 	if len(covered) > 0 { // also after an error: some have their triggers again
@@ -206,12 +212,7 @@ func applied(ctx context.Context, p process, c *capture.Capturer, log *store.Cap
 		return errors.Join(err, out.print(p, true))
 	}
 	for _, u := range out.Uncovered {
-		by := "its triggers were lost, with a copy of the table or by hand"
-		if u.Drop {
-			by = "'unstale capture drop'"
-		}
-		fmt.Fprintf(p.Out, "%s was not covered since %s (%s); for writes of that time, run: unstale replay --table %s\n",
-			printable(u.Table), u.Since.UTC().Format(time.RFC3339), by, output.Shell(u.Table))
+		fmt.Fprintln(p.Out, uncoveredText(c, u))
 	}
 	if err == nil && len(out.Triggers) == 0 {
 		fmt.Fprintln(p.Out, upToDate)
@@ -219,14 +220,23 @@ func applied(ctx context.Context, p process, c *capture.Capturer, log *store.Cap
 	return err
 }
 
+// uncoveredText says when a table was not covered, and what to run.
+func uncoveredText(c *capture.Capturer, u store.Uncovered) string {
+	text := printable(u.Table) + " was not covered since " + u.Since.UTC().Format(time.RFC3339) + " ('unstale capture drop')"
+	if !u.Drop {
+		text = printable(u.Table) + " has lost its triggers since " + u.Since.UTC().Format(time.RFC3339) + ", with a copy that took its place or by hand"
+	}
+	if slices.ContainsFunc(c.Captures, func(one invalidation.Capture) bool { return one.Table == u.Table }) {
+		return text + "; for writes of that time, run: unstale replay --table " + output.Shell(u.Table)
+	}
+	return text + "; its changes reach captured tables by foreign keys, so invalidate the keys of these: unstale invalidate --pattern"
+}
+
 // warnUnnoted reports an error of the audit, which fails no command of capture: its account needs no
 // privilege there.
 func warnUnnoted(p process, err error) {
-	if right, ok := errors.AsType[*store.AuditRightError](err); ok {
-		err = right.Err
-	}
 	if err != nil {
-		fmt.Fprintf(p.Err, "unstale: without the audit, 'capture apply' cannot say since when a table was not covered: %v\n", err)
+		fmt.Fprintf(p.Err, "unstale: without the audit, 'capture apply' cannot say since when a table was not covered; GRANT SELECT and INSERT on cache_outbox_audit: %v\n", err)
 	}
 }
 
@@ -364,13 +374,25 @@ func dropTriggers(ctx context.Context, p process, db *session.Sessions, tables, 
 			}
 		}
 	default:
-		warnUnnoted(p, store.NewCaptureLog(db).Note(ctx, store.ActionCaptureDrop, had))
+		log, done := store.NewCaptureLog(db), []string{}
+		warnUnnoted(p, log.Note(ctx, store.ActionCaptureDrop, had))
 		c := &capture.Capturer{DB: db.SchemaDB(), Notify: func(notice string) { fmt.Fprintln(p.Err, notice) }}
-		if err := c.Drop(ctx, chosen, did("dropped")); err != nil {
+		err := c.Drop(ctx, chosen, func(e capture.Existing) {
+			did("dropped")(e)
+			if !slices.Contains(done, e.Table) {
+				done = append(done, e.Table)
+			}
+		})
+		if len(done) > 0 {
+			fmt.Fprintf(p.Out, "from now on, writes of %s leave no row, and their keys stay stale; 'unstale capture apply' covers them again, and says what to run then\n",
+				printable(strings.Join(done, ", ")))
+		}
+		if err != nil {
+			if kept := slices.DeleteFunc(had, func(table string) bool { return slices.Contains(done, table) }); len(kept) > 0 {
+				warnUnnoted(p, log.Note(context.WithoutCancel(ctx), store.ActionCaptureApply, kept))
+			}
 			return err
 		}
-		fmt.Fprintf(p.Out, "from now on, writes of %s leave no row, and their keys stay stale; after 'unstale capture apply', run 'unstale replay --table' for each\n",
-			printable(strings.Join(had, ", ")))
 	}
 	for _, table := range named {
 		if !slices.Contains(had, table) {

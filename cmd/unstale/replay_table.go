@@ -36,7 +36,7 @@ func (r *replayCommand) replayTable(ctx context.Context, p process) error {
 	if err = errors.Join(orSchema(ctx, db, err), db.Close()); out == nil {
 		return err
 	}
-	return r.printTable(p, out, err)
+	return r.printTable(p, m, out, err)
 }
 
 func (r *replayCommand) walk(ctx context.Context, p process, m *invalidation.Map, db *session.Sessions) (*tableReplay, error) {
@@ -46,16 +46,31 @@ func (r *replayCommand) walk(ctx context.Context, p process, m *invalidation.Map
 		return nil, err
 	}
 	out := &tableReplay{DryRun: r.dryRun, Patterns: []string{}}
+	var entities []string
 	for _, one := range c.Captures {
-		for _, name := range m.Names() {
-			if strings.EqualFold(one.Table, r.table) && name.Entity == one.Entity && !slices.Contains(out.Patterns, name.Glob) {
+		if strings.EqualFold(one.Table, r.table) {
+			entities = append(entities, one.Entity)
+		}
+	}
+	for i := 0; i < len(entities); i++ { // with those as which they expand
+		described, _ := m.Describe(entities[i])
+		for _, name := range described.Makes {
+			// a pattern would unlink an index set without its members
+			if name.Kind != invalidation.KindSet && !slices.Contains(out.Patterns, name.Glob) {
 				out.Patterns = append(out.Patterns, name.Glob)
+			}
+		}
+		for _, alias := range described.As {
+			if !slices.Contains(entities, alias.Entity) {
+				entities = append(entities, alias.Entity)
 			}
 		}
 	}
 	if r.dryRun {
-		out.Walked, err = w.Estimate(ctx)
-		return out, err
+		if out.Walked, err = w.Estimate(ctx); err != nil {
+			return nil, err
+		}
+		return out, nil
 	}
 	actions, began := store.NewActions(db), time.Now()
 	if err := actions.BeginReplay(ctx, struct {
@@ -94,7 +109,7 @@ func walkText(done capture.Walked) string {
 }
 
 // printTable prints what was done, even if it did not finish.
-func (r *replayCommand) printTable(p process, out *tableReplay, err error) error {
+func (r *replayCommand) printTable(p process, m *invalidation.Map, out *tableReplay, err error) error {
 	switch {
 	case r.json:
 		// a write error is reported at the end, and does not fail the replay
@@ -105,14 +120,21 @@ func (r *replayCommand) printTable(p process, out *tableReplay, err error) error
 		fmt.Fprintf(p.Out, "inserted %s for %s of %s; workers process them\n",
 			output.Things(int(out.Rows), "row"), output.Things(int(out.Read), "row"), printable(out.Table))
 	}
-	if err != nil {
+	switch {
+	case err != nil && out.Faults > 0:
+		return fmt.Errorf("%s of the table have no row in the outbox; the first: %w", output.Things(out.Faults, "row"), err)
+	case err != nil:
 		return fmt.Errorf("replay is not complete, run it again: %w", err)
+	case r.json || len(out.Patterns) == 0:
+		return nil
 	}
-	if len(out.Patterns) > 0 && !r.json {
-		fmt.Fprintln(p.Out, "The table no longer has rows that were deleted and values that were replaced meanwhile. If there were any, run also:")
-		for _, pattern := range out.Patterns {
-			fmt.Fprintf(p.Out, "  unstale invalidate --pattern %s\n", output.Shell(pattern))
+	fmt.Fprintln(p.Out, "The table no longer has rows that were deleted and values that were replaced meanwhile. If there were any, run also:")
+	for _, pattern := range out.Patterns {
+		wide := ""
+		if _, err := m.Expand(invalidation.Row{Entity: invalidation.PatternEntity, ID: pattern}, nil); err != nil {
+			wide = " --everything" // the map refuses it otherwise
 		}
+		fmt.Fprintf(p.Out, "  unstale invalidate --pattern %s%s\n", output.Shell(pattern), wide)
 	}
 	return nil
 }

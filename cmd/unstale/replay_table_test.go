@@ -17,7 +17,7 @@ func TestReplayOfATable(t *testing.T) {
 	env := testenv.MySQL(t)
 	file := filepath.Join(t.TempDir(), "mapping.yaml")
 	testenv.Must(t, os.WriteFile(file, []byte(`version: 1
-entities: {product: {params: [category_id], keys: ["it's:{id}", "list:{category_id}"]}}
+entities: {product: {params: [category_id], keys: ["it's:{id}", "category:list:{category_id}"]}}
 capture: {products: {entity: product, id: id, params: {category_id: category_id}}}
 `), 0o600))
 	vars := map[string]string{"MYSQL_DSN": env.DSN, "UNSTALE_MAP": file}
@@ -44,9 +44,9 @@ capture: {products: {entity: product, id: id, params: {category_id: category_id}
 	}
 
 	before := time.Now().Add(-time.Minute)
-	want(exitDone, "from now on, writes of products leave no row, and their keys stay stale; after 'unstale capture apply', run 'unstale replay --table' for each\n", "",
+	want(exitDone, "from now on, writes of products leave no row, and their keys stay stale; 'unstale capture apply' covers them again, and says what to run then\n", "",
 		"capture", "drop", "--table", "products")
-	want(exitFail, "", "products lacks its trigger AFTER INSERT", "replay", "--table", "products")
+	want(exitFail, "", "the trigger AFTER INSERT on products is missing, so writes still leave no row", "replay", "--table", "products")
 	exec("UPDATE products SET category_id = 8 WHERE id = 1")
 	out := want(exitDone, "products was not covered since "+before.UTC().Format("2006-"), "", "capture", "apply")
 	if !strings.Contains(out, " ('unstale capture drop'); for writes of that time, run: unstale replay --table products\n") {
@@ -73,7 +73,7 @@ capture: {products: {entity: product, id: id, params: {category_id: category_id}
 	if rows != `product 1 {"category_id": ["8"]},product 2 {"category_id": ["7"]}` {
 		t.Error(rows)
 	}
-	want(exitDone, "  unstale invalidate --pattern 'it'\\''s:*'\n  unstale invalidate --pattern 'list:*'\n", "", "replay", "--table", "products")
+	want(exitDone, "  unstale invalidate --pattern 'it'\\''s:*' --everything\n  unstale invalidate --pattern 'category:list:*'\n", "", "replay", "--table", "products")
 	var done tableReplay
 	if err := json.Unmarshal([]byte(want(exitDone, "", "", "replay", "--table", "products", "--json")), &done); err != nil || done.Rows != 2 || len(done.Patterns) != 2 {
 		t.Errorf("%+v, %v", done, err)

@@ -4,10 +4,13 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/unstale/unstale/internal/mysqlerr"
 	"github.com/unstale/unstale/invalidation"
 )
 
@@ -18,40 +21,45 @@ type Walk struct {
 
 	db    *sql.DB
 	table string
-	key   []string
+	key   []string // columns
+	types []string // of these
 	pages []string // statements that insert a page, one for each capture
 }
 
 // Walked is how far a Walk is.
 type Walked struct {
-	Table string `json:"table"`
-	About int64  `json:"about"` // rows of the table, by the server's estimate
-	Read  int64  `json:"read"`  // rows of the table
-	Rows  int64  `json:"rows"`  // inserted into the outbox
-	Waits bool   `json:"-"`     // for workers
+	Table  string `json:"table"`
+	About  int64  `json:"about"`  // rows of the table, by the server's estimate
+	Read   int64  `json:"read"`   // rows of the table
+	Rows   int64  `json:"rows"`   // inserted into the outbox
+	Faults int    `json:"faults"` // rows of the table that MySQL refuses, for example an ID that is too long
+	Waits  bool   `json:"-"`      // for workers
 }
 
 const (
 	walkPage    = 1000 // rows of the table in a page
 	walkBacklog = 5000 // a Walk waits while the outbox has as many rows
 	walkPause   = 50 * time.Millisecond
+	walkRepeats = 5   // of a page that failed by an error that passes
+	walkFaults  = 100 // rows that MySQL refuses, after which a Walk ends
 )
 
 // Types of columns in a primary key that comparisons with a text order as ORDER BY does.
 var walkable = []string{"tinyint", "smallint", "mediumint", "int", "bigint", "char", "varchar", "binary", "varbinary",
 	"date", "datetime", "timestamp", "time", "year", "uuid", "inet4", "inet6"}
 
-// Contract for all: no lock. The dictionary; an estimate; at most LIMIT rows of the outbox.
+// Contract for all: no lock. The dictionary; an estimate; at most LIMIT rows.
 const (
 	primaryKeySQL = `SELECT column_name FROM information_schema.key_column_usage
 WHERE table_schema = DATABASE() AND table_name = ? AND constraint_name = 'PRIMARY' ORDER BY ordinal_position`
 	aboutSQL   = "SELECT COALESCE(MAX(table_rows), 0) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?"
+	countSQL   = "SELECT COUNT(*) FROM (SELECT 1 FROM %s LIMIT 10000) AS counted" // an estimate of a small table can be 0
 	backlogSQL = "SELECT COUNT(*) FROM (SELECT 1 FROM cache_outbox LIMIT ?) AS counted"
 )
 
 // NewWalk returns a Walk of a table. The sessions of db must be READ COMMITTED, or INSERT ...
-// SELECT locks the rows of the table. A table that lacks a trigger is refused: it would still lose
-// writes behind the walk.
+// SELECT locks the rows of the table. While a trigger is missing or differs from the map, writes would
+// still be lost behind the walk, so it is refused.
 func (c *Capturer) NewWalk(ctx context.Context, db *sql.DB, table string) (*Walk, error) {
 	changes, err := c.Plan(ctx)
 	if err != nil {
@@ -62,11 +70,11 @@ func (c *Capturer) NewWalk(ctx context.Context, db *sql.DB, table string) (*Walk
 		return nil, fmt.Errorf("the map does not capture %s; its section capture names the tables", table)
 	}
 	for _, change := range changes {
-		switch lacks := change.Want != nil && change.Have == nil && strings.EqualFold(change.Table(), table); {
-		case lacks && change.State == Unknown:
+		switch change.State {
+		case Unknown:
 			return nil, change.hiddenError()
-		case lacks:
-			return nil, fmt.Errorf("%s lacks its trigger %s, so its writes still leave no row; run 'unstale capture apply' first", table, change.Event())
+		case Missing, Changed: // also of a parent, whose cascades reach the table
+			return nil, fmt.Errorf("the trigger %s on %s is %s, so writes still leave no row; run 'unstale capture apply' first", change.Event(), change.Table(), change.State)
 		}
 	}
 	mariaDB, err := isMariaDB(ctx, c.DB)
@@ -85,9 +93,11 @@ func (c *Capturer) NewWalk(ctx context.Context, db *sql.DB, table string) (*Walk
 		return nil, fmt.Errorf("%s has no primary key to read it by; %s", w.table, coarse)
 	}
 	for _, name := range w.key {
-		if column, err := described.column(name); err != nil || !slices.Contains(walkable, column.Type) {
+		column, err := described.column(name)
+		if err != nil || !slices.Contains(walkable, column.Type) {
 			return nil, fmt.Errorf("%s cannot be read in the order of its primary key, since %s is of the type %s; %s", w.table, quote(name), column.Type, coarse)
 		}
+		w.types = append(w.types, column.Type)
 	}
 	for _, one := range group {
 		writer, err := newWriter(one, described)
@@ -106,17 +116,18 @@ const coarse = "invalidate its keys by a pattern instead: 'unstale invalidate --
 
 // Run reads the table from its beginning. After an error, and when ctx ends, the result has what
 // was done; running it again is harmless. Rows that are inserted meanwhile need not be read, because
-// their triggers have inserted theirs.
-//
-// Contract of a page: no lock on the table (READ COMMITTED), a range of its primary key; inserts as
-// many rows into the outbox, in one transaction for each capture.
+// their triggers have inserted theirs. A page that fails is repeated in smaller pieces. At the end,
+// the error names the first row that MySQL refuses.
 func (w *Walk) Run(ctx context.Context) (done Walked, err error) {
 	done, err = w.Estimate(ctx)
 	if err != nil {
 		return done, err
 	}
-	var after []any
-	for {
+	var (
+		after []any
+		fault error
+	)
+	for size, failed := walkPage, 0; ; {
 		if err := w.Progress(ctx, done); err != nil {
 			return done, err
 		}
@@ -124,29 +135,61 @@ func (w *Walk) Run(ctx context.Context) (done Walked, err error) {
 			return done, err
 		}
 		if done.Waits {
-			select {
-			case <-ctx.Done():
-				return done, ctx.Err()
-			case <-time.After(walkPause):
+			if err := pause(ctx); err != nil {
+				return done, err
 			}
 			continue
 		}
-		last, n, err := w.page(ctx, after)
-		if err != nil || n == 0 {
-			return done, err
-		}
-		where, args := w.beyond(after, ">", ">")
-		until, more := w.beyond(last, "<", "<=")
-		for _, page := range w.pages {
-			result, err := w.db.ExecContext(ctx, page+where+until, slices.Concat(args, more)...)
-			if err != nil {
-				return done, fmt.Errorf("insert rows for %s: %w", w.table, err)
+		last, n, rows, err := w.page(ctx, after, size)
+		switch {
+		case err == nil && n == 0:
+			return done, fault
+		case err == nil:
+			done.Read, done.Rows, after = done.Read+n, done.Rows+rows, last
+			size, failed = min(2*size, walkPage), 0
+		case ctx.Err() != nil:
+			return done, ctx.Err()
+		case size > 1:
+			size /= 8
+			size = max(size, 1)
+		case failed < walkRepeats && (mysqlerr.IsPassing(err) || mysqlerr.Number(err) == 0):
+			failed++
+			if err := pause(ctx); err != nil {
+				return done, err
 			}
-			inserted, _ := result.RowsAffected() // the driver has it
-			done.Rows += inserted
+		case n == 0 || mysqlerr.Number(err) == 0:
+			return done, err
+		default:
+			done.Read, done.Faults, after, failed = done.Read+1, done.Faults+1, last, 0
+			if fault == nil {
+				fault = fmt.Errorf("no row for %s of %s: %w", w.name(last), w.table, err)
+			}
+			if done.Faults == walkFaults {
+				return done, fault
+			}
 		}
-		done.Read, after = done.Read+n, last
 	}
+}
+
+func pause(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(walkPause):
+		return nil
+	}
+}
+
+// name returns the row with a key, for people.
+func (w *Walk) name(key []any) string {
+	var pairs []string
+	for i, value := range key {
+		if text, ok := value.([]byte); ok {
+			value = string(text)
+		}
+		pairs = append(pairs, fmt.Sprintf("%s = %q", quote(w.key[i]), fmt.Sprint(value)))
+	}
+	return strings.Join(pairs, ", ")
 }
 
 // Estimate returns what Run will read, about.
@@ -154,6 +197,13 @@ func (w *Walk) Estimate(ctx context.Context) (Walked, error) {
 	done := Walked{Table: w.table}
 	if err := w.db.QueryRowContext(ctx, aboutSQL, w.table).Scan(&done.About); err != nil {
 		return done, fmt.Errorf("estimate the rows of %s: %w", w.table, err)
+	}
+	var n int64
+	if err := w.db.QueryRowContext(ctx, fmt.Sprintf(countSQL, quote(w.table))).Scan(&n); err != nil {
+		return done, fmt.Errorf("count the rows of %s: %w", w.table, err)
+	}
+	if done.About = max(done.About, n); n < 10_000 {
+		done.About = n
 	}
 	return done, nil
 }
@@ -167,14 +217,22 @@ func (w *Walk) isAhead(ctx context.Context) (bool, error) {
 	return n >= walkBacklog, nil
 }
 
-// page returns the key of the last row of the page after a key, and how many rows it has.
-func (w *Walk) page(ctx context.Context, after []any) (last []any, n int64, err error) {
+// page inserts rows for the page after a key. It returns the key of its last row, how many rows of
+// the table it has, and how many it inserted. After an error of the inserts, the first two are valid.
+//
+// Contract: no lock on the table (READ COMMITTED), a range of its primary key; inserts as many rows
+// into the outbox, in one transaction for each capture.
+func (w *Walk) page(ctx context.Context, after []any, size int) (last []any, n, rows int64, err error) {
 	where, args := w.beyond(after, ">", ">")
-	var columns []string
-	for _, name := range w.key {
-		columns = append(columns, child+"."+quote(name))
+	var texts, columns []string
+	for i, name := range w.key {
+		column := child + "." + quote(name)
+		columns = append(columns, column)
+		if strings.HasPrefix(w.types[i], "date") || strings.HasPrefix(w.types[i], "time") {
+			column = "CAST(" + column + " AS CHAR)" // as it is, even the month 0
+		}
+		texts = append(texts, column)
 	}
-	list := strings.Join(columns, ", ")
 	keys, err := queryAll(ctx, w.db, "the rows of "+w.table, func(key *[]any) []any {
 		*key = make([]any, len(w.key))
 		into := make([]any, len(w.key))
@@ -182,11 +240,46 @@ func (w *Walk) page(ctx context.Context, after []any) (last []any, n int64, err 
 			into[i] = &(*key)[i]
 		}
 		return into
-	}, "SELECT "+list+" FROM "+quote(w.table)+" AS "+child+" WHERE TRUE"+where+" ORDER BY "+list+fmt.Sprint(" LIMIT ", walkPage), args...)
+	}, "SELECT "+strings.Join(texts, ", ")+" FROM "+quote(w.table)+" AS "+child+" WHERE TRUE"+where+
+		" ORDER BY "+strings.Join(columns, ", ")+fmt.Sprint(" LIMIT ", size), args...)
 	if err != nil || len(keys) == 0 {
-		return nil, 0, err
+		return nil, 0, 0, err
 	}
-	return keys[len(keys)-1], int64(len(keys)), nil
+	last = keys[len(keys)-1]
+	for i := range last {
+		last[i] = argument(last[i], w.types[i])
+	}
+	if reflect.DeepEqual(last, after) {
+		return nil, 0, 0, fmt.Errorf("%s cannot be read in the order of its primary key, since %s is not after itself; %s", w.table, w.name(last), coarse)
+	}
+	until, more := w.beyond(last, "<", "<=")
+	for _, page := range w.pages {
+		result, err := w.db.ExecContext(ctx, page+where+until, slices.Concat(args, more)...)
+		if err != nil {
+			return last, int64(len(keys)), 0, fmt.Errorf("insert rows for %s: %w", w.table, err)
+		}
+		inserted, _ := result.RowsAffected() // the driver has it
+		rows += inserted
+	}
+	return last, int64(len(keys)), rows, nil
+}
+
+// argument returns a value that the driver read, so that the server compares it as the column does:
+// bytes only for a column of bytes, since others take them for text in their own character set.
+func argument(value any, kind string) any {
+	text, ok := value.([]byte)
+	if !ok || strings.HasSuffix(kind, "binary") {
+		return value
+	}
+	if strings.HasSuffix(kind, "int") {
+		if n, err := strconv.ParseInt(string(text), 10, 64); err == nil {
+			return n
+		}
+		if n, err := strconv.ParseUint(string(text), 10, 64); err == nil {
+			return n
+		}
+	}
+	return string(text)
 }
 
 // beyond returns the condition that a row is on one side of a key, and its arguments. of compares

@@ -31,18 +31,14 @@ func (l *CaptureLog) Note(ctx context.Context, action string, tables []string) e
 type Uncovered struct {
 	Table string    `json:"table"`
 	Since time.Time `json:"since"` // UTC, the database's clock; at the earliest
-	Drop  bool      `json:"drop"`  // by 'capture drop'; else by a copy of the table, or by hand
+	Drop  bool      `json:"drop"`  // by 'capture drop'; else the time of the last record with triggers
 }
 
-// Contract for both: no lock (consistent reads). The audit's newest records, by the index on their
-// time; the dictionary.
-const (
-	lastCapturesSQL = "SELECT at, action, arguments FROM cache_outbox_audit FORCE INDEX (at) WHERE action IN ('capture drop', 'capture apply') ORDER BY at DESC, id DESC LIMIT 1000"
-	tableMadeSQL    = "SELECT MAX(create_time) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?"
-)
+// Contract: no lock (a consistent read); the audit's newest records, by the index on their time.
+const lastCapturesSQL = "SELECT at, action, arguments FROM cache_outbox_audit FORCE INDEX (at) WHERE action IN ('capture drop', 'capture apply') ORDER BY at DESC, id DESC LIMIT 1000"
 
-// Uncovered returns since when tables can have been without triggers. A table that never had any is
-// left out.
+// Uncovered returns since when, at the earliest, tables have been without triggers. Tables without a
+// record are left out.
 func (l *CaptureLog) Uncovered(ctx context.Context, tables []string) (list []Uncovered, err error) {
 	var records []AuditRecord
 	if err := l.o.db.ReadRows(ctx, &records, lastCapturesSQL); err != nil {
@@ -57,15 +53,6 @@ func (l *CaptureLog) Uncovered(ctx context.Context, tables []string) (list []Unc
 			continue
 		}
 		u := Uncovered{Table: table, Since: records[i].At, Drop: records[i].Action == ActionCaptureDrop}
-		if !u.Drop {
-			var made *time.Time
-			if err := l.o.db.ReadRow(ctx, &made, tableMadeSQL, table); err != nil {
-				return nil, session.Wrap(err, "ask for the age of "+table)
-			}
-			if made != nil && made.After(u.Since) {
-				u.Since = *made
-			}
-		}
 		list = append(list, u)
 	}
 	return list, nil
