@@ -40,7 +40,7 @@ const (
 	walkPage    = 1000 // rows of the table in a page
 	walkBacklog = 5000 // a Walk waits while the outbox has as many rows
 	walkPause   = 50 * time.Millisecond
-	walkRepeats = 5   // of a page that failed by an error that passes
+	walkRepeats = 20  // of a page that failed by an error that passes, each after a longer pause
 	walkFaults  = 100 // rows that MySQL refuses, after which a Walk ends
 )
 
@@ -58,8 +58,8 @@ WHERE table_schema = DATABASE() AND table_name = ? AND constraint_name = 'PRIMAR
 )
 
 // NewWalk returns a Walk of a table. The sessions of db must be READ COMMITTED, or INSERT ...
-// SELECT locks the rows of the table. While a trigger is missing or differs from the map, writes would
-// still be lost behind the walk, so it is refused.
+// SELECT locks the rows of the table. While a trigger is missing or differs from the map, writes
+// would still be lost behind the walk, so it is refused.
 func (c *Capturer) NewWalk(ctx context.Context, db *sql.DB, table string) (*Walk, error) {
 	changes, err := c.Plan(ctx)
 	if err != nil {
@@ -115,9 +115,9 @@ func (c *Capturer) NewWalk(ctx context.Context, db *sql.DB, table string) (*Walk
 const coarse = "invalidate its keys by a pattern instead: 'unstale invalidate --pattern'"
 
 // Run reads the table from its beginning. After an error, and when ctx ends, the result has what
-// was done; running it again is harmless. Rows that are inserted meanwhile need not be read, because
-// their triggers have inserted theirs. A page that fails is repeated in smaller pieces. At the end,
-// the error names the first row that MySQL refuses.
+// was done; running it again is harmless. Rows that are inserted meanwhile need not be read:
+// their triggers have inserted theirs. A page that fails is repeated in smaller pieces, for ten
+// seconds if the error passes. At the end, the error names the first row that MySQL refuses.
 func (w *Walk) Run(ctx context.Context) (done Walked, err error) {
 	done, err = w.Estimate(ctx)
 	if err != nil {
@@ -135,7 +135,7 @@ func (w *Walk) Run(ctx context.Context) (done Walked, err error) {
 			return done, err
 		}
 		if done.Waits {
-			if err := pause(ctx); err != nil {
+			if err := pause(ctx, 1); err != nil {
 				return done, err
 			}
 			continue
@@ -154,7 +154,7 @@ func (w *Walk) Run(ctx context.Context) (done Walked, err error) {
 			size = max(size, 1)
 		case failed < walkRepeats && (mysqlerr.IsPassing(err) || mysqlerr.Number(err) == 0):
 			failed++
-			if err := pause(ctx); err != nil {
+			if err := pause(ctx, failed); err != nil {
 				return done, err
 			}
 		case n == 0 || mysqlerr.Number(err) == 0:
@@ -171,16 +171,16 @@ func (w *Walk) Run(ctx context.Context) (done Walked, err error) {
 	}
 }
 
-func pause(ctx context.Context) error {
+func pause(ctx context.Context, times int) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(walkPause):
+	case <-time.After(time.Duration(times) * walkPause):
 		return nil
 	}
 }
 
-// name returns the row with a key, for people.
+// name returns the row with a key, as a text for people.
 func (w *Walk) name(key []any) string {
 	var pairs []string
 	for i, value := range key {
@@ -218,7 +218,8 @@ func (w *Walk) isAhead(ctx context.Context) (bool, error) {
 }
 
 // page inserts rows for the page after a key. It returns the key of its last row, how many rows of
-// the table it has, and how many it inserted. After an error of the inserts, the first two are valid.
+// the table it has, and how many it inserted. After an error of the inserts, the first two are
+// valid.
 //
 // Contract: no lock on the table (READ COMMITTED), a range of its primary key; inserts as many rows
 // into the outbox, in one transaction for each capture.
@@ -264,8 +265,8 @@ func (w *Walk) page(ctx context.Context, after []any, size int) (last []any, n, 
 	return last, int64(len(keys)), rows, nil
 }
 
-// argument returns a value that the driver read, so that the server compares it as the column does:
-// bytes only for a column of bytes, since others take them for text in their own character set.
+// argument returns a value that the driver read in the form that the server compares as the column
+// does. Bytes are only for a column of bytes: others take them for text in their own character set.
 func argument(value any, kind string) any {
 	text, ok := value.([]byte)
 	if !ok || strings.HasSuffix(kind, "binary") {
