@@ -114,7 +114,7 @@ apply" lacks the privileges. The command reads the columns of the tables and cha
 		Example: "  unstale capture sql > triggers.sql\n  unstale capture sql --definer unstale_capture@localhost --json",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.with(p, func(c *capture.Capturer, db *session.Sessions) error {
+			return f.with(p, func(c *capture.Capturer, _ *session.Sessions) error {
 				list, err := c.Statements(cmd.Context())
 				if err != nil {
 					return err
@@ -179,8 +179,8 @@ func planned(ctx context.Context, p process, c *capture.Capturer, asJSON bool) e
 
 const upToDate = "nothing to do: the triggers match the map"
 
-// applied does it, and prints each statement's effect when it has been run. At the end it says which
-// tables were not covered, and since when.
+// applied does it, and prints each statement's effect when it has been run. At the end it prints
+// which tables were not covered, and since when.
 func applied(ctx context.Context, p process, c *capture.Capturer, log *store.CaptureLog, asJSON bool) error {
 	existing, err := capture.ReadExisting(ctx, c.DB)
 	if err != nil {
@@ -202,7 +202,7 @@ func applied(ctx context.Context, p process, c *capture.Capturer, log *store.Cap
 			fmt.Fprintf(p.Out, "dropped %s of %s: %s\n", change.Have.Name, printable(table), change.State)
 		}
 	})
-	if len(covered) > 0 { // also after an error: some have their triggers again
+	if len(covered) > 0 { // even after an error: some have their triggers again
 		last := context.WithoutCancel(ctx)
 		var unknown error
 		out.Uncovered, unknown = log.Uncovered(last, covered)
@@ -220,16 +220,17 @@ func applied(ctx context.Context, p process, c *capture.Capturer, log *store.Cap
 	return err
 }
 
-// uncoveredText says when a table was not covered, and what to run.
+// uncoveredText returns since when a table was not covered, and what to run.
 func uncoveredText(c *capture.Capturer, u store.Uncovered) string {
-	text := printable(u.Table) + " was not covered since " + u.Since.UTC().Format(time.RFC3339) + " ('unstale capture drop')"
-	if !u.Drop {
-		text = printable(u.Table) + " has lost its triggers since " + u.Since.UTC().Format(time.RFC3339) + ", with a copy that took its place or by hand"
+	lost, why := "has lost its triggers", ", with a copy that took its place or by hand"
+	if u.Drop {
+		lost, why = "was not covered", " ('unstale capture drop')"
 	}
+	cure := "its changes reach captured tables by foreign keys, so invalidate the keys of these: unstale invalidate --pattern"
 	if slices.ContainsFunc(c.Captures, func(one invalidation.Capture) bool { return one.Table == u.Table }) {
-		return text + "; for writes of that time, run: unstale replay --table " + output.Shell(u.Table)
+		cure = "for writes of that time, run: unstale replay --table " + output.Shell(u.Table)
 	}
-	return text + "; its changes reach captured tables by foreign keys, so invalidate the keys of these: unstale invalidate --pattern"
+	return fmt.Sprintf("%s %s since %s%s; %s", printable(u.Table), lost, u.Since.UTC().Format(time.RFC3339), why, cure)
 }
 
 // warnUnnoted reports an error of the audit, which fails no command of capture: its account needs no
@@ -261,7 +262,7 @@ possible: let cron write it to a file of node_exporter's textfile collector.`,
 			if metrics && f.json {
 				return usageError{errors.New("--json and --metrics; give one of them")}
 			}
-			return f.with(p, func(c *capture.Capturer, db *session.Sessions) error {
+			return f.with(p, func(c *capture.Capturer, _ *session.Sessions) error {
 				changes, fault := c.Examine(cmd.Context())
 				if changes == nil && fault != nil {
 					return fault
@@ -360,17 +361,15 @@ func dropTriggers(ctx context.Context, p process, db *session.Sessions, tables, 
 			had = append(had, e.Table)
 		}
 	}
-	did := func(verb string) func(capture.Existing) {
-		return func(e capture.Existing) {
-			fmt.Fprintf(p.Out, "%s %s, %s %s on %s\n", verb, e.Name, e.Timing, e.Event, printable(e.Table))
-		}
+	did := func(verb string, e capture.Existing) {
+		fmt.Fprintf(p.Out, "%s %s, %s %s on %s\n", verb, e.Name, e.Timing, e.Event, printable(e.Table))
 	}
 	switch {
 	case len(had) == 0:
 	case dry:
 		for _, e := range existing {
 			if chosen(e) {
-				did("would drop")(e)
+				did("would drop", e)
 			}
 		}
 	default:
@@ -378,7 +377,7 @@ func dropTriggers(ctx context.Context, p process, db *session.Sessions, tables, 
 		warnUnnoted(p, log.Note(ctx, store.ActionCaptureDrop, had))
 		c := &capture.Capturer{DB: db.SchemaDB(), Notify: func(notice string) { fmt.Fprintln(p.Err, notice) }}
 		err := c.Drop(ctx, chosen, func(e capture.Existing) {
-			did("dropped")(e)
+			did("dropped", e)
 			if !slices.Contains(done, e.Table) {
 				done = append(done, e.Table)
 			}

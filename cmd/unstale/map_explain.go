@@ -136,29 +136,32 @@ func explain(m *invalidation.Map, row invalidation.Row, plan invalidation.Plan) 
 	return out
 }
 
+// madeBy returns what entities make, and the entities as which they expand, each once.
+func madeBy(m *invalidation.Map, entities ...string) (all []invalidation.MapName) {
+	for i := 0; i < len(entities); i++ {
+		if slices.Contains(entities[:i], entities[i]) {
+			continue
+		}
+		d, _ := m.Describe(entities[i])
+		all = append(all, d.Makes...)
+		for _, a := range d.As {
+			entities = append(entities, a.Entity)
+		}
+	}
+	return all
+}
+
 // readsOf returns the reads that the chosen templates of an entity reach, in the order of the map,
 // with the entities as which it expands. It chooses templates by their globs.
 func readsOf(m *invalidation.Map, entity string, chosen func(glob string) bool) []string {
-	reached, seen := map[string]bool{}, map[string]bool{}
-	var visit func(entity string)
-	visit = func(entity string) {
-		if seen[entity] {
-			return
-		}
-		seen[entity] = true
-		d, _ := m.Describe(entity)
-		for _, made := range d.Makes {
-			if chosen(made.Glob) {
-				for _, read := range made.Reads {
-					reached[read] = true
-				}
+	reached := map[string]bool{}
+	for _, made := range madeBy(m, entity) {
+		if chosen(made.Glob) {
+			for _, read := range made.Reads {
+				reached[read] = true
 			}
 		}
-		for _, a := range d.As {
-			visit(a.Entity)
-		}
 	}
-	visit(entity)
 	list := []string{}
 	for _, r := range m.Reads().All() {
 		if reached[r.Name] {

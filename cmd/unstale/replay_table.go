@@ -52,18 +52,10 @@ func (r *replayCommand) walk(ctx context.Context, p process, m *invalidation.Map
 			entities = append(entities, one.Entity)
 		}
 	}
-	for i := 0; i < len(entities); i++ { // with those as which they expand
-		described, _ := m.Describe(entities[i])
-		for _, name := range described.Makes {
-			// a pattern would unlink an index set without its members
-			if name.Kind != invalidation.KindSet && !slices.Contains(out.Patterns, name.Glob) {
-				out.Patterns = append(out.Patterns, name.Glob)
-			}
-		}
-		for _, alias := range described.As {
-			if !slices.Contains(entities, alias.Entity) {
-				entities = append(entities, alias.Entity)
-			}
+	for _, name := range madeBy(m, entities...) {
+		// a pattern would unlink an index set without its members
+		if name.Kind != invalidation.KindSet && !slices.Contains(out.Patterns, name.Glob) {
+			out.Patterns = append(out.Patterns, name.Glob)
 		}
 	}
 	if r.dryRun {

@@ -25,9 +25,9 @@ type cascaded struct {
 }
 
 // newCascaded depends on the server. At READ COMMITTED, the SELECT of a trigger would see the data
-// from the start of the statement, and miss later changes of a child: in MySQL always, in MariaDB if
-// the statement is an UPDATE, INSERT ... SELECT or REPLACE ... SELECT (ha_innobase::store_lock). The
-// suffix makes it see the latest data, and wait for sessions that change it, on each level of a tree.
+// from the start of the statement, and miss later changes of a child. MySQL always reads like this,
+// MariaDB in an UPDATE, INSERT ... SELECT or REPLACE ... SELECT (ha_innobase::store_lock). The suffix
+// makes it see the latest data, and wait for sessions that change it, on each level of a tree.
 func newCascaded(keys []foreignKey, mariaDB bool) *cascaded {
 	c := &cascaded{keys: keys, mariaDB: mariaDB, share: " FOR SHARE", bodies: map[string][]string{}, emptied: map[emptying][]string{}}
 	if mariaDB {

@@ -69,15 +69,7 @@ func Describe(ctx context.Context, db *sql.DB) ([]Description, error) {
 			return nil, d.Err
 		}
 		d.Name = name
-		for _, key := range unique[name] {
-			if d.Key == nil && !key.nullable {
-				d.KeyName = key.name
-				for _, column := range key.columns {
-					c, _ := d.column(column)
-					d.Key = append(d.Key, c)
-				}
-			}
-		}
+		d.KeyName, d.Key = d.key(unique[name])
 		for _, key := range foreign {
 			if key.child == name && !key.elsewhere {
 				d.Parents = append(d.Parents, Reference{key.parent, key.columns, key.references, key.onDelete == "CASCADE"})
@@ -85,6 +77,19 @@ func Describe(ctx context.Context, db *sql.DB) ([]Description, error) {
 		}
 	}
 	return all, nil
+}
+
+// key returns the name and the columns of the first unique key without NULL, or none.
+func (t *Table) key(unique []uniqueKey) (name string, columns []Column) {
+	i := slices.IndexFunc(unique, func(k uniqueKey) bool { return !k.nullable })
+	if i < 0 {
+		return "", nil
+	}
+	for _, column := range unique[i].columns {
+		c, _ := t.column(column)
+		columns = append(columns, c)
+	}
+	return unique[i].name, columns
 }
 
 // readUniqueKeys returns the unique keys of each table, the primary key first.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/mysqlerr"
+	"github.com/unstale/unstale/internal/sleep"
 	"github.com/unstale/unstale/invalidation"
 )
 
@@ -21,8 +22,7 @@ type Walk struct {
 
 	db    *sql.DB
 	table string
-	key   []string // columns
-	types []string // of these
+	key   []Column // the primary one
 	pages []string // statements that insert a page, one for each capture
 }
 
@@ -41,7 +41,7 @@ const (
 	walkBacklog = 5000 // a Walk waits while the outbox has as many rows
 	walkPause   = 50 * time.Millisecond
 	walkRepeats = 20  // of a page that failed by an error that passes, each after a longer pause
-	walkFaults  = 100 // rows that MySQL refuses, after which a Walk ends
+	walkFaults  = 100 // a Walk ends when MySQL has refused as many rows
 )
 
 // Types of columns in a primary key that comparisons with a text order as ORDER BY does.
@@ -50,8 +50,6 @@ var walkable = []string{"tinyint", "smallint", "mediumint", "int", "bigint", "ch
 
 // Contract for all: no lock. The dictionary; an estimate; at most LIMIT rows.
 const (
-	primaryKeySQL = `SELECT column_name FROM information_schema.key_column_usage
-WHERE table_schema = DATABASE() AND table_name = ? AND constraint_name = 'PRIMARY' ORDER BY ordinal_position`
 	aboutSQL   = "SELECT COALESCE(MAX(table_rows), 0) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?"
 	countSQL   = "SELECT COUNT(*) FROM (SELECT 1 FROM %s LIMIT 10000) AS counted" // an estimate of a small table can be 0
 	backlogSQL = "SELECT COUNT(*) FROM (SELECT 1 FROM cache_outbox LIMIT ?) AS counted"
@@ -86,18 +84,19 @@ func (c *Capturer) NewWalk(ctx context.Context, db *sql.DB, table string) (*Walk
 		return nil, err
 	}
 	w := &Walk{db: db, table: described.Name}
-	if w.key, err = queryAll(ctx, c.DB, "the primary key of "+w.table, func(name *string) []any { return []any{name} }, primaryKeySQL, w.table); err != nil {
+	unique, err := readUniqueKeys(ctx, c.DB)
+	if err != nil {
 		return nil, err
 	}
-	if len(w.key) == 0 {
+	name, key := described.key(unique[w.table])
+	if name != "PRIMARY" {
 		return nil, fmt.Errorf("%s has no primary key to read it by; %s", w.table, coarse)
 	}
-	for _, name := range w.key {
-		column, err := described.column(name)
-		if err != nil || !slices.Contains(walkable, column.Type) {
-			return nil, fmt.Errorf("%s cannot be read in the order of its primary key, since %s is of the type %s; %s", w.table, quote(name), column.Type, coarse)
+	w.key = key
+	for _, column := range w.key {
+		if !slices.Contains(walkable, column.Type) {
+			return nil, fmt.Errorf("%s cannot be read in the order of its primary key, since %s is of the type %s; %s", w.table, quote(column.Name), column.Type, coarse)
 		}
-		w.types = append(w.types, column.Type)
 	}
 	for _, one := range group {
 		writer, err := newWriter(one, described)
@@ -135,7 +134,7 @@ func (w *Walk) Run(ctx context.Context) (done Walked, err error) {
 			return done, err
 		}
 		if done.Waits {
-			if err := pause(ctx, 1); err != nil {
+			if err := sleep.For(ctx, walkPause); err != nil {
 				return done, err
 			}
 			continue
@@ -150,11 +149,10 @@ func (w *Walk) Run(ctx context.Context) (done Walked, err error) {
 		case ctx.Err() != nil:
 			return done, ctx.Err()
 		case size > 1:
-			size /= 8
-			size = max(size, 1)
+			size = max(size/8, 1)
 		case failed < walkRepeats && (mysqlerr.IsPassing(err) || mysqlerr.Number(err) == 0):
 			failed++
-			if err := pause(ctx, failed); err != nil {
+			if err := sleep.For(ctx, time.Duration(failed)*walkPause); err != nil {
 				return done, err
 			}
 		case n == 0 || mysqlerr.Number(err) == 0:
@@ -171,23 +169,14 @@ func (w *Walk) Run(ctx context.Context) (done Walked, err error) {
 	}
 }
 
-func pause(ctx context.Context, times int) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(time.Duration(times) * walkPause):
-		return nil
-	}
-}
-
-// name returns the row with a key, as a text for people.
+// name returns a text for people that names the row with a key.
 func (w *Walk) name(key []any) string {
 	var pairs []string
 	for i, value := range key {
 		if text, ok := value.([]byte); ok {
 			value = string(text)
 		}
-		pairs = append(pairs, fmt.Sprintf("%s = %q", quote(w.key[i]), fmt.Sprint(value)))
+		pairs = append(pairs, fmt.Sprintf("%s = %q", quote(w.key[i].Name), fmt.Sprint(value)))
 	}
 	return strings.Join(pairs, ", ")
 }
@@ -226,10 +215,10 @@ func (w *Walk) isAhead(ctx context.Context) (bool, error) {
 func (w *Walk) page(ctx context.Context, after []any, size int) (last []any, n, rows int64, err error) {
 	where, args := w.beyond(after, ">", ">")
 	var texts, columns []string
-	for i, name := range w.key {
-		column := child + "." + quote(name)
+	for _, part := range w.key {
+		column := child + "." + quote(part.Name)
 		columns = append(columns, column)
-		if strings.HasPrefix(w.types[i], "date") || strings.HasPrefix(w.types[i], "time") {
+		if strings.HasPrefix(part.Type, "date") || strings.HasPrefix(part.Type, "time") {
 			column = "CAST(" + column + " AS CHAR)" // as it is, even the month 0
 		}
 		texts = append(texts, column)
@@ -248,7 +237,7 @@ func (w *Walk) page(ctx context.Context, after []any, size int) (last []any, n, 
 	}
 	last = keys[len(keys)-1]
 	for i := range last {
-		last[i] = argument(last[i], w.types[i])
+		last[i] = argument(last[i], w.key[i].Type)
 	}
 	if reflect.DeepEqual(last, after) {
 		return nil, 0, 0, fmt.Errorf("%s cannot be read in the order of its primary key, since %s is not after itself; %s", w.table, w.name(last), coarse)
@@ -290,8 +279,8 @@ func (w *Walk) beyond(key []any, of, last string) (condition string, args []any)
 		return "", nil
 	}
 	var either, same []string
-	for i, name := range w.key {
-		column := child + "." + quote(name)
+	for i, part := range w.key {
+		column := child + "." + quote(part.Name)
 		compare := of
 		if i == len(w.key)-1 {
 			compare = last
@@ -300,5 +289,5 @@ func (w *Walk) beyond(key []any, of, last string) (condition string, args []any)
 		args = append(args, key[:i+1]...)
 		same = append(same, column+" = ?")
 	}
-	return "\n  AND " + child + "." + quote(w.key[0]) + " " + of + "= ? AND (" + strings.Join(either, " OR ") + ")", append(key[:1:1], args...)
+	return "\n  AND " + child + "." + quote(w.key[0].Name) + " " + of + "= ? AND (" + strings.Join(either, " OR ") + ")", append(key[:1:1], args...)
 }

@@ -72,7 +72,8 @@ func (c *Contents) Estimate(ctx context.Context, patterns []string, sample int64
 		return Estimate{}, refused
 	}
 	e := Estimate{Matched: make([]int64, len(patterns))}
-	return e, c.share(ctx, sample, func(master *redis.Client, part int64) error { return c.estimate(ctx, master, m, part, &e) })
+	err := c.share(ctx, sample, func(master *redis.Client, part int64) error { return c.estimate(ctx, master, m, part, &e) })
+	return e, err
 }
 
 // share calls look for each master, with its part of a number of names, until it returns an error.

@@ -31,11 +31,13 @@ func (l *CaptureLog) Note(ctx context.Context, action string, tables []string) e
 type Uncovered struct {
 	Table string    `json:"table"`
 	Since time.Time `json:"since"` // UTC, the database's clock; at the earliest
-	Drop  bool      `json:"drop"`  // by 'capture drop'; else the time of the last record with triggers
+	// by 'capture drop'; else it is the time of the last record with triggers
+	Drop bool `json:"drop"`
 }
 
 // Contract: no lock (a consistent read); the audit's newest records, by the index on their time.
-const lastCapturesSQL = "SELECT at, action, arguments FROM cache_outbox_audit FORCE INDEX (at) WHERE action IN ('capture drop', 'capture apply') ORDER BY at DESC, id DESC LIMIT 1000"
+const lastCapturesSQL = `SELECT at, action, arguments FROM cache_outbox_audit FORCE INDEX (at)
+WHERE action IN ('capture drop', 'capture apply') ORDER BY at DESC, id DESC LIMIT 1000`
 
 // Uncovered returns since when, at the earliest, tables have been without triggers. Tables without a
 // record are left out.
@@ -44,16 +46,18 @@ func (l *CaptureLog) Uncovered(ctx context.Context, tables []string) (list []Unc
 	if err := l.o.db.ReadRows(ctx, &records, lastCapturesSQL); err != nil {
 		return nil, session.Wrap(err, "read the audit")
 	}
-	for _, table := range tables {
-		i := slices.IndexFunc(records, func(r AuditRecord) bool {
-			var of captureArguments
-			return json.Unmarshal([]byte(r.Arguments), &of) == nil && slices.Contains(of.Tables, table)
-		})
-		if i < 0 {
-			continue
+	last := map[string]Uncovered{}
+	for _, r := range slices.Backward(records) { // the newest one last
+		var of captureArguments
+		_ = json.Unmarshal([]byte(r.Arguments), &of) // one that is written by hand names no table
+		for _, table := range of.Tables {
+			last[table] = Uncovered{Table: table, Since: r.At, Drop: r.Action == ActionCaptureDrop}
 		}
-		u := Uncovered{Table: table, Since: records[i].At, Drop: records[i].Action == ActionCaptureDrop}
-		list = append(list, u)
+	}
+	for _, table := range tables {
+		if u, known := last[table]; known {
+			list = append(list, u)
+		}
 	}
 	return list, nil
 }

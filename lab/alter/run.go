@@ -33,9 +33,8 @@ capture:
   products: { entity: product, id: id }
   coupons: { entity: coupon, id: id, on: [update] }
 `
-	digit   = "(SELECT 0 AS n UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 UNION ALL SELECT 5 UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9)"
-	fillAll = "INSERT INTO products SELECT 1 + a.n + 10 * b.n + 100 * c.n + 1000 * d.n + 10000 * e.n, 1, REPEAT('x', 100) FROM " +
-		digit + " a, " + digit + " b, " + digit + " c, " + digit + " d, " + digit + " e WHERE e.n < 4" // as many as rows
+	fillAll = "INSERT INTO products WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 199) " +
+		"SELECT 1 + a.i + 200 * b.i, 1, REPEAT('x', 100) FROM n AS a, n AS b" // as many as rows
 )
 
 // A Config sets what to run. The zero value of a field means its default.

@@ -20,7 +20,7 @@ func newAlter() *cobra.Command {
 		Long: `Change captured tables with each tool of docs/capture.md while eight writers change their rows.
 Exit code 1 if a key is stale afterwards, or a check of a recipe fails.`,
 		Example: `  make test-schema-changes
-  unstale-lab alter --only ALTER --flavor mariadb`,
+  unstale-lab alter --only 'ALTER, in place' --flavor mariadb`,
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			cfg.Flavor = servers.Kind(flavor)
