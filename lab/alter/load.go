@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/unstale/unstale/internal/sleep"
+	"github.com/unstale/unstale/lab/rig"
 )
 
 const (
@@ -167,12 +168,8 @@ func (l *load) more(ctx context.Context, n int64) error {
 
 // until looks until done.
 func until(ctx context.Context, what string, done func() (bool, error)) error {
-	for end := time.Now().Add(patience); ; {
-		if ok, err := done(); ok || err != nil {
-			return err
-		}
-		if err := sleep.For(ctx, 10*time.Millisecond); err != nil || time.Now().After(end) {
-			return errors.Join(fmt.Errorf("wait for %s: not within %s", what, patience), err)
-		}
+	if err := rig.Wait(ctx, patience, 10*time.Millisecond, done); err != nil {
+		return fmt.Errorf("wait for %s: %w", what, err)
 	}
+	return nil
 }

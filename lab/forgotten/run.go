@@ -128,7 +128,7 @@ func (s *shop) open(ctx context.Context, addr string, cfg Config) error {
 		}
 		s.caches, s.clients = append(s.caches, c), append(s.clients, client)
 	}
-	return wait(ctx, time.Minute, func() (bool, error) {
+	return rig.Wait(ctx, time.Minute, look, func() (bool, error) {
 		return !slices.ContainsFunc(s.caches, func(c *cache.Cache) bool { return c.Healthy() != nil }), nil
 	})
 }
@@ -140,24 +140,9 @@ func (s *shop) close() {
 	}
 }
 
-// wait looks until done, at most for a time.
-func wait(ctx context.Context, limit time.Duration, done func() (bool, error)) error {
-	for end := time.Now().Add(limit); ; {
-		if ok, err := done(); ok || err != nil {
-			return err
-		}
-		if time.Now().After(end) {
-			return errors.New("not in time")
-		}
-		if err := sleep.For(ctx, look); err != nil {
-			return err
-		}
-	}
-}
-
 // play waits for the reads without a forgotten write, and then makes all of them.
 func (s *shop) play(ctx context.Context, cfg Config, r *Report) error {
-	if err := wait(ctx, 24*time.Hour, func() (bool, error) { return s.total() >= int64(cfg.Reads), nil }); err != nil {
+	if err := rig.Wait(ctx, 24*time.Hour, look, func() (bool, error) { return s.total() >= int64(cfg.Reads), nil }); err != nil {
 		return err
 	}
 	r.Reads, r.Writes, r.Shadow = s.total(), s.wrote.Load(), s.shadows()
@@ -184,7 +169,7 @@ func (s *shop) play(ctx context.Context, cfg Config, r *Report) error {
 		r.Found = append(r.Found, Found{Path: p.Name, Key: p.key})
 	}
 	end := began.Add(cfg.Patience)
-	return wait(ctx, 2*cfg.Patience, func() (bool, error) {
+	return rig.Wait(ctx, 2*cfg.Patience, look, func() (bool, error) {
 		found, err := s.confirmed(ctx)
 		if err != nil {
 			return false, err

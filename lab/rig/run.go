@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/unstale/unstale/internal/servers"
+	"github.com/unstale/unstale/internal/sleep"
 )
 
 // Begin starts a run of a suite. It chooses a seed if that is 0 and prints it, silences the log of
@@ -31,6 +32,21 @@ func Begin(name string, seed *uint64, progress io.Writer) (dir string, end func(
 func OrDefault[T int | time.Duration](field *T, value T) {
 	if *field == 0 {
 		*field = value
+	}
+}
+
+// Wait looks once per period until done, at most for a time.
+func Wait(ctx context.Context, limit, period time.Duration, done func() (bool, error)) error {
+	for end := time.Now().Add(limit); ; {
+		if ok, err := done(); ok || err != nil {
+			return err
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("not within %s", limit)
+		}
+		if err := sleep.For(ctx, period); err != nil {
+			return err
+		}
 	}
 }
 
