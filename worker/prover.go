@@ -89,15 +89,15 @@ func (p *prover) judge(ctx context.Context, l store.Listing) (reason string, why
 		table := store.ListedTable(t)
 		p.forget(table, rows)
 		rows = p.heavy.without(table, rows)
-		heavy := slices.ContainsFunc(rows, isPassed) && p.othersHaveHeavy(ctx)
+		heavy := len(rows) > 0 && p.othersHaveHeavy(ctx)
 		passed, behind := p.split(rows, heavy)
 		for _, late := range [...][]lateRow{passed, behind} {
 			if len(late) == 0 {
 				continue
 			}
 			free, err := p.free(ctx, table, late)
-			// another worker has set them aside, for their turn
-			if free && heavy && isPassed(late[0]) {
+			// another worker has set them aside, for their turn, or was too long at heavy rows
+			if free && heavy {
 				continue
 			}
 			age := max(l.Now.Sub(oldest(late).At), p.limit)
@@ -124,7 +124,7 @@ func (p *prover) judge(ctx context.Context, l store.Listing) (reason string, why
 // turn.
 func (p *prover) split(late []lateRow, heavy bool) (passed, behind []lateRow) {
 	for _, r := range late {
-		if isPassed(r) && (heavy || r.passed >= p.limit) {
+		if r.passed > 0 && (heavy || r.passed >= p.limit) {
 			passed = append(passed, r)
 		} else {
 			behind = append(behind, r)
@@ -132,8 +132,6 @@ func (p *prover) split(late []lateRow, heavy bool) (passed, behind []lateRow) {
 	}
 	return passed, behind
 }
-
-func isPassed(r lateRow) bool { return r.passed > 0 }
 
 func oldest(rows []lateRow) lateRow {
 	return slices.MinFunc(rows, func(a, b lateRow) int { return a.At.Compare(b.At) })
