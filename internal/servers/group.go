@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -141,17 +142,16 @@ func memberState(ctx context.Context, db *sql.DB) (state string, err error) {
 }
 
 // Close closes all nodes.
-func (g *Group) Close() error {
-	var first error
-	for _, node := range g.Nodes {
-		if node == nil { // it did not start
-			continue
-		}
-		if err := node.Close(); err != nil && first == nil {
-			first = err
+func (g *Group) Close() error { return closeNodes(g.Nodes) }
+
+func closeNodes(nodes []*MySQL) error {
+	var errs []error
+	for _, node := range nodes {
+		if node != nil { // it started
+			errs = append(errs, node.Close())
 		}
 	}
-	return first
+	return errors.Join(errs...)
 }
 
 // uuid returns a random UUID, which names a group.
