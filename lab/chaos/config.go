@@ -3,6 +3,8 @@ package chaos
 import (
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/unstale/unstale/internal/servers"
@@ -17,6 +19,8 @@ type Config struct {
 	Seed uint64
 	// Flavor of the database; empty: MySQL.
 	Flavor servers.Kind
+	// Topology of the database, one of Topologies. Default OneServer.
+	Topology string
 	// Workers is the number of workers. Default 3.
 	Workers int
 	// Writers is the number of concurrent writers of transactions. Default 12.
@@ -37,6 +41,9 @@ type Config struct {
 
 // WithDefaults returns a copy with zero values replaced by defaults.
 func (c Config) WithDefaults() Config {
+	if c.Topology == "" {
+		c.Topology = OneServer
+	}
 	rig.OrDefault(&c.Workers, 3)
 	rig.OrDefault(&c.Writers, 12)
 	rig.OrDefault(&c.Decks, 1)
@@ -55,6 +62,10 @@ func (c Config) Validate() error {
 	switch {
 	case c.Binary == "":
 		return fmt.Errorf("binary: name the program under test")
+	case !slices.Contains(Topologies, c.Topology):
+		return fmt.Errorf("topology %q: it must be one of %s", c.Topology, strings.Join(Topologies, ", "))
+	case c.Topology == OnePrimary && c.Flavor == servers.KindMariaDB:
+		return fmt.Errorf("topology %s: MariaDB has no Group Replication; use %s", OnePrimary, Primaries)
 	case c.Workers < 1, c.Writers < 1, c.Decks < 1, c.Proven < 1, c.Kills < 1:
 		return fmt.Errorf("workers, writers, decks, proven and kills must be 1 or more")
 	case c.Round < time.Second, c.Patience < time.Second:

@@ -17,17 +17,21 @@ type fault struct {
 	play        func(ctx context.Context, s *stage, hold time.Duration) error
 }
 
-// faults are the deck: each happens once a deck.
-var faults = []fault{
+// ofServer are the faults of a database that is one server.
+var ofServer = []fault{
 	{"mysql killed", 0, time.Second, killMySQL},
 	{"mysql killed", 0, 2 * time.Second, killMySQL},
+	{"table locked", time.Second, 3 * time.Second, lockTable},
+	{"commits hang", time.Second, 4 * time.Second, holdCommits},
+	{diskFull, time.Second, 4 * time.Second, fillDisk},
+}
+
+// faults are those of each deck: each happens once a deck.
+var faults = []fault{
 	{"mysql cut", 0, time.Second, onMySQL(func(l *servers.Link) error { l.Close(); return nil }, (*servers.Link).Open)},
 	{"mysql swallowed", time.Second, 5 * time.Second, onMySQL((*servers.Link).Swallow, nil)},
 	{"mysql slow", time.Second, 3 * time.Second, onMySQL(func(l *servers.Link) error { return l.Slow(300) }, nil)},
 	{"mysql torn", time.Second, 2 * time.Second, onMySQL(func(l *servers.Link) error { return l.Tear(700) }, nil)},
-	{"table locked", time.Second, 3 * time.Second, lockTable},
-	{"commits hang", time.Second, 4 * time.Second, holdCommits},
-	{diskFull, time.Second, 4 * time.Second, fillDisk},
 	{"redis killed, empty", 0, time.Second, killRedis(empty)},
 	{"redis killed, fresh snapshot", 0, time.Second, killRedis(fresh)},
 	{"redis killed, old snapshot", 500 * time.Millisecond, 3 * time.Second, killRedis(old)},
@@ -48,7 +52,14 @@ const diskFull = "disk full"
 
 // deck returns the faults that the stage supports.
 func (s *stage) deck() []fault {
-	return slices.DeleteFunc(slices.Clone(faults), func(f fault) bool { return f.name == diskFull && s.disk == nil })
+	switch {
+	case s.cluster == nil:
+		return slices.DeleteFunc(slices.Concat(faults, ofServer), func(f fault) bool { return f.name == diskFull && s.disk == nil })
+	case s.cluster.proxy != nil:
+		return slices.Concat(faults, inCluster, []fault{planned})
+	default:
+		return slices.Concat(faults, inCluster)
+	}
 }
 
 // onMySQL and onRedis disturb a link of the workers. Nil heals by ending every disturbance.

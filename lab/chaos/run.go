@@ -26,12 +26,12 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	}
 	defer end()
 	lasting := context.WithoutCancel(ctx)
-	s, err := newStage(lasting, cfg.Flavor, dir)
+	s, err := newStage(lasting, cfg, dir)
 	if err != nil {
 		return nil, fmt.Errorf("set the stage: %w", err)
 	}
 	defer func() { _ = s.close() }() // private servers
-	if s.diskError != nil {
+	if s.cluster == nil && s.diskError != nil {
 		fmt.Fprintf(cfg.Progress, "chaos: without the fault %q: %v\n", diskFull, s.diskError)
 	}
 	c, err := rig.New(cfg.Binary, dir, workerMap, s.workerEnv())
@@ -40,13 +40,14 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	}
 	defer c.KillAll()
 	s.remap = c.Remap
+	c.Each = func(n int) []string { return []string{"MYSQL_DSN=" + s.workerDSN(n)} }
 	if _, err := c.Call(lasting, "migrate", "up"); err != nil {
 		return nil, err
 	}
 	p := &play{cfg: cfg, stage: s, fleet: c, shop: newShop(s), began: time.Now()}
 	p.schedule = newSchedule(cfg.Seed, s, c, &p.counts)
-	p.report = Report{Seed: cfg.Seed, Servers: fmt.Sprintf("%s %s and Redis %s",
-		s.mysql.Flavor(), servers.ShortVersion(s.mysql.Version()), s.redis[0].Server.Version())}
+	p.report = Report{Seed: cfg.Seed, Servers: fmt.Sprintf("%s: %s %s and Redis %s",
+		cfg.Topology, s.mysql.Flavor(), servers.ShortVersion(s.mysql.Version()), s.redis[0].Server.Version())}
 	for range cfg.Workers {
 		if err := c.Start(100); err != nil {
 			return nil, err

@@ -39,7 +39,7 @@ func (s *shop) write(ctx context.Context, seed uint64, writers int) {
 	var group sync.WaitGroup
 	for i := range writers {
 		group.Go(func() {
-			w := writer{shop: s, dice: rand.New(rand.NewPCG(seed, uint64(100+i)))}
+			w := writer{shop: s, db: s.stage.shops[i%len(s.stage.shops)], dice: rand.New(rand.NewPCG(seed, uint64(100+i)))}
 			defer w.drop()
 			for ctx.Err() == nil {
 				w.turn(ctx)
@@ -53,6 +53,7 @@ func (s *shop) write(ctx context.Context, seed uint64, writers int) {
 // A writer is one client of the database.
 type writer struct {
 	*shop
+	db   *sql.DB
 	dice *rand.Rand
 	conn *sql.Conn
 }
@@ -131,7 +132,7 @@ func (w *writer) exec(ctx context.Context, text string) bool {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	if w.conn == nil {
-		conn, err := w.stage.db.Conn(ctx)
+		conn, err := w.db.Conn(ctx)
 		if err != nil {
 			return false
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -19,14 +20,17 @@ import (
 
 // A stage holds the servers and the links between them and the workers. The shop connects directly.
 type stage struct {
-	mysql *servers.MySQL
-	db    *sql.DB // of the shop and the checker
-	redis [2]*rig.Node
+	mysql   *servers.MySQL // of a cluster, the first node
+	cluster *cluster       // nil: mysql is all
+	db      *sql.DB        // of the checker
+	shops   []*sql.DB      // of the shop: one for each node that takes writes
+	redis   [2]*rig.Node
 
 	disk      *servers.Disk // of the binary log; nil: that of the data
 	diskError error         // why
 
 	toMySQL, toRedis *servers.Link // of the workers
+	toOther          *servers.Link // of each second worker, to another node; nil: all use toMySQL
 	toMaster         *servers.Link // of the replica
 
 	remap func(text string) error // gives the workers a map
@@ -59,7 +63,7 @@ params:
 var otherMap = strings.Replace(workerMap, "hold: 2s}", "hold: 300ms}\n  spare: {keys: [\"chaos:spare:{id}\"]}", 1)
 
 // newStage starts the servers. dir takes the library that sets their clocks.
-func newStage(ctx context.Context, flavor servers.Kind, dir string) (s *stage, err error) {
+func newStage(ctx context.Context, cfg Config, dir string) (s *stage, err error) {
 	s = &stage{}
 	defer func() {
 		if err != nil {
@@ -67,14 +71,12 @@ func newStage(ctx context.Context, flavor servers.Kind, dir string) (s *stage, e
 			s = nil
 		}
 	}()
-	logs := ""
-	if s.disk, s.diskError = servers.NewDisk(diskSize); s.diskError == nil {
-		logs = s.disk.Dir
+	if cfg.Topology == OneServer {
+		err = s.single(ctx, cfg.Flavor)
+	} else {
+		err = s.several(ctx, cfg, dir)
 	}
-	if s.mysql, err = servers.StartMySQL(ctx, servers.MySQLOptions{Flavor: flavor, Args: slices.Concat(rig.MySQLArgs, binaryLog(logs))}); err != nil {
-		return s, err
-	}
-	if err := s.prepare(ctx); err != nil {
+	if err != nil {
 		return s, err
 	}
 	library, err := clock.Library(dir)
@@ -86,9 +88,6 @@ func newStage(ctx context.Context, flavor servers.Kind, dir string) (s *stage, e
 			return s, err
 		}
 	}
-	if s.toMySQL, err = servers.NewLink("mysql", s.mysql.Addr()); err != nil {
-		return s, err
-	}
 	if s.toRedis, err = servers.NewLink("redis", s.redis[0].Server.Addr()); err != nil {
 		return s, err
 	}
@@ -98,48 +97,118 @@ func newStage(ctx context.Context, flavor servers.Kind, dir string) (s *stage, e
 	return s, s.redis[1].Follow(ctx, s.toMaster.Addr())
 }
 
+// single starts one server, and links to it.
+func (s *stage) single(ctx context.Context, flavor servers.Kind) (err error) {
+	logs := ""
+	if s.disk, s.diskError = servers.NewDisk(diskSize); s.diskError == nil {
+		logs = s.disk.Dir
+	}
+	if s.mysql, err = servers.StartMySQL(ctx, servers.MySQLOptions{Flavor: flavor, Args: slices.Concat(rig.MySQLArgs, binaryLog(logs))}); err != nil {
+		return err
+	}
+	if err := s.prepare(ctx); err != nil {
+		return err
+	}
+	if s.db, err = open(s.mysql.DSN(database), nil); err != nil {
+		return err
+	}
+	s.shops = []*sql.DB{s.db}
+	s.toMySQL, err = servers.NewLink("mysql", s.mysql.Addr())
+	return err
+}
+
+// several starts a cluster, and links to it.
+func (s *stage) several(ctx context.Context, cfg Config, dir string) (err error) {
+	if s.cluster, err = newCluster(ctx, cfg.Flavor, cfg.Topology, dir); err != nil {
+		return err
+	}
+	s.mysql = s.cluster.nodes[0]
+	if err := s.prepare(ctx); err != nil {
+		return err
+	}
+	name, value := s.cluster.fresh()
+	fresh := map[string]string{name: value}
+	if p := s.cluster.proxy; p != nil {
+		dsn := "root@tcp(" + p.addr + ")/" + database
+		if s.db, err = open(dsn, fresh); err != nil {
+			return err
+		}
+		shop, err := open(dsn, nil)
+		if err != nil {
+			return err
+		}
+		s.shops = []*sql.DB{shop}
+		s.toMySQL, err = servers.NewLink("mysql", p.addr)
+		return err
+	}
+	if s.db, err = open(s.mysql.DSN(database), fresh); err != nil {
+		return err
+	}
+	for _, node := range s.cluster.nodes {
+		shop, err := open(node.DSN(database), nil)
+		if err != nil {
+			return err
+		}
+		s.shops = append(s.shops, shop)
+	}
+	if s.toMySQL, err = servers.NewLink("mysql", s.mysql.Addr()); err != nil {
+		return err
+	}
+	s.toOther, err = servers.NewLink("other", s.cluster.nodes[1].Addr())
+	return err
+}
+
 // prepare makes the database, the ledger and the workers' account.
 func (s *stage) prepare(ctx context.Context) error {
-	err := rig.Prepare(ctx, s.mysql,
+	return rig.Prepare(ctx, s.mysql,
 		"CREATE DATABASE "+database,
 		"CREATE TABLE "+database+".chaos_ledger (tx BIGINT UNSIGNED NOT NULL PRIMARY KEY) ENGINE = InnoDB",
 		"CREATE USER 'unstale'@'%' IDENTIFIED BY 'chaos'",
 		"GRANT ALL ON "+database+".* TO 'unstale'@'%'",
 	)
+}
+
+// open returns connections of the shop or the checker, whose sessions have settings.
+func open(dsn string, settings map[string]string) (*sql.DB, error) {
+	cfg, err := mysql.ParseDSN(dsn)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	cfg, err := mysql.ParseDSN(s.mysql.DSN(database))
-	if err != nil {
-		return err
+	if cfg.Params == nil {
+		cfg.Params = map[string]string{}
 	}
+	maps.Copy(cfg.Params, settings)
 	cfg.MultiStatements = true // one round trip for a whole transaction
 	cfg.Timeout, cfg.ReadTimeout, cfg.WriteTimeout = 2*time.Second, 30*time.Second, 30*time.Second
 	cfg.Logger = &mysql.NopLogger{} // errors are expected
 	connector, err := mysql.NewConnector(cfg)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	s.db = sql.OpenDB(connector)
-	return nil
+	return sql.OpenDB(connector), nil
 }
 
 func (s *stage) close() error {
 	var errs []error
-	for _, l := range []*servers.Link{s.toMySQL, s.toRedis, s.toMaster} {
+	for _, l := range []*servers.Link{s.toMySQL, s.toOther, s.toRedis, s.toMaster} {
 		if l != nil {
 			l.Close()
 		}
 	}
-	if s.db != nil {
-		errs = append(errs, s.db.Close())
+	for _, db := range append(s.shops, s.db) {
+		if db != nil {
+			errs = append(errs, db.Close())
+		}
 	}
 	for _, n := range s.redis {
 		if n != nil {
 			errs = append(errs, n.Close())
 		}
 	}
-	if s.mysql != nil {
+	switch {
+	case s.cluster != nil:
+		errs = append(errs, s.cluster.close())
+	case s.mysql != nil:
 		errs = append(errs, s.mysql.Close())
 	}
 	if s.disk != nil {
@@ -148,11 +217,20 @@ func (s *stage) close() error {
 	return errors.Join(errs...)
 }
 
+// workerDSN returns how worker n reaches the database.
+func (s *stage) workerDSN(n int) string {
+	link := s.toMySQL
+	if s.toOther != nil && n%2 == 1 {
+		link = s.toOther
+	}
+	return "unstale:chaos@tcp(" + link.Addr() + ")/" + database
+}
+
 // workerEnv returns the workers' settings, and how they reach the stage.
 func (s *stage) workerEnv() []string {
 	return []string{
 		"UNSTALE_CLAIM_TIMEOUT=" + claimTimeout.String(), "UNSTALE_JOURNAL_RETENTION=10m", "UNSTALE_RETRY_DELAY=100ms",
-		"MYSQL_DSN=unstale:chaos@tcp(" + s.toMySQL.Addr() + ")/" + database,
+		"MYSQL_DSN=" + s.workerDSN(0),
 		"REDIS_URL=redis://" + s.toRedis.Addr() + "/0",
 	}
 }

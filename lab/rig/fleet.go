@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -23,6 +24,9 @@ type Fleet struct {
 	// Prefix begins the names of the workers, which end with a number from 1. Set it before Start.
 	// Default "w".
 	Prefix string
+	// Each returns the settings of worker n, in addition to those of all. Set it before Start. Default
+	// none.
+	Each func(n int) []string
 
 	binary string
 	env    []string
@@ -87,6 +91,9 @@ func (f *Fleet) Start(batchRows int) error {
 	defer out.Close()
 	m.cmd = exec.Command(f.binary, "run", "--worker", fmt.Sprint(f.Prefix, f.started), "--batch-rows", fmt.Sprint(batchRows))
 	m.cmd.Env, m.cmd.Stderr, m.cmd.Stdout = f.env, out, out
+	if f.Each != nil {
+		m.cmd.Env = slices.Concat(f.env, f.Each(f.started)) // the last value wins
+	}
 	ended, err := servers.Start(m.cmd)
 	if err != nil {
 		return fmt.Errorf("start a worker: %w", err)

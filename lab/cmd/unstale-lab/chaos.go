@@ -37,6 +37,8 @@ code 1 if anything is lost. The checker shares no code with the worker.`,
 	flags := cmd.Flags()
 	flags.StringVar(&cfg.Binary, "binary", beside(), "the program under test")
 	flags.Uint64Var(&cfg.Seed, "seed", 0, "of the schedule; 0: a random one, which is printed")
+	flags.StringVar((*string)(&cfg.Flavor), "flavor", "", "mysql or mariadb (default mysql)")
+	flags.StringVar(&cfg.Topology, "topology", chaos.OneServer, "server, primary (Group Replication behind HAProxy) or primaries (Group Replication or Galera whose nodes all take writes)")
 	flags.IntVar(&cfg.Workers, "workers", 3, "number of workers")
 	flags.IntVar(&cfg.Writers, "writers", 12, "concurrent clients of the shop")
 	flags.IntVar(&cfg.Proven, "proven", 1_000_000, "transactions to prove before the run ends")
