@@ -280,14 +280,13 @@ func compare(wanted []Trigger, existing []Existing, definer Account, hidden map[
 		}
 		c.Create = freeName(*c.Want, existing, all)
 	}
+	names := byName(wanted)
 	for _, e := range left {
 		state := NotInMap
 		switch {
 		case slices.ContainsFunc(wanted, func(w Trigger) bool { return w.sameEvent(e) }):
 			state = Duplicate
-		case slices.ContainsFunc(wanted, func(w Trigger) bool {
-			return w.Table != e.Table && (strings.HasPrefix(e.Name, w.Name(1)) || strings.HasPrefix(e.Name, w.older().Name(1)))
-		}):
+		case slices.ContainsFunc(names[e.firstName()], func(w *Trigger) bool { return w.Table != e.Table }):
 			state = RenamedAway
 		}
 		all = append(all, Change{State: state, Have: &e})
@@ -353,20 +352,35 @@ const originalSQL = "SHOW CREATE TRIGGER "
 // earlier versions. The list of the dictionary shows literals with resolved escapes and character
 // sets, and without characters that the server's character set lacks.
 func readOriginals(ctx context.Context, db *sql.DB, existing []Existing, wanted []Trigger) error {
+	names := byName(wanted)
 	for i := range existing {
-		for _, w := range wanted {
-			for _, t := range []*Trigger{&w, w.older()} {
-				if err := readOriginal(ctx, db, &existing[i], t); err != nil {
-					return err
-				}
+		for _, t := range names[existing[i].firstName()] {
+			if err := readOriginal(ctx, db, &existing[i], t); err != nil {
+				return err
 			}
 		}
 	}
 	return nil
 }
 
+// byName returns the triggers, and those of earlier versions, by their first name.
+func byName(all []Trigger) map[string][]*Trigger {
+	names := map[string][]*Trigger{}
+	for i := range all {
+		for _, t := range []*Trigger{&all[i], all[i].older()} {
+			names[t.Name(1)] = append(names[t.Name(1)], t)
+		}
+	}
+	return names
+}
+
+// firstName returns the name without what follows its hash: a twin's number, or a tool's suffix.
+func (e Existing) firstName() string {
+	return e.Name[:min(len(e.Name), len(Prefix+e.Event+"_")+hashLength)]
+}
+
 func readOriginal(ctx context.Context, db *sql.DB, e *Existing, t *Trigger) error {
-	if e.Body == t.Body || !strings.HasPrefix(e.Name, t.Name(1)) {
+	if e.Body == t.Body {
 		return nil
 	}
 	texts, err := queryAll(ctx, db, "the trigger "+e.Name, func(text *string) []any {

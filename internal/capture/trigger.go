@@ -39,10 +39,13 @@ type Trigger struct {
 	Tree   bool   // it reads a tree in its table, and loses rows of the tree at READ COMMITTED
 }
 
+// hashLength is the length of the hash in the name of a trigger.
+const hashLength = 16
+
 // Name returns the name of the trigger, or of its nth twin while another trigger has that name.
 func (t Trigger) Name(n int) string {
 	sum := sha256.Sum256([]byte(strings.Join([]string{t.Table, t.Timing, t.Event, t.Body}, "\x00")))
-	name := Prefix + strings.ToLower(t.Event) + "_" + hex.EncodeToString(sum[:8])
+	name := Prefix + strings.ToLower(t.Event) + "_" + hex.EncodeToString(sum[:hashLength/2])
 	if n > 1 {
 		name += fmt.Sprint("_", n)
 	}
