@@ -265,13 +265,8 @@ func printDraft(p process, d *draft.Draft) {
 		}
 	}
 	fmt.Fprintf(p.Err, "%s: %s, %d captured\n", output.Things(len(d.Tables), "table"), output.Things(entities, "entity", "entities"), captured)
-	for _, t := range d.Tables {
-		switch {
-		case !t.Captured:
-			fmt.Fprintf(p.Err, "not captured: %s: %s\n", printable(t.Table), printable(t.Reason))
-		case t.Reason != "":
-			fmt.Fprintf(p.Err, "not complete: %s: %s\n", printable(t.Table), printable(t.Reason))
-		}
+	for _, line := range reasons(d.Tables) {
+		fmt.Fprintln(p.Err, line)
 	}
 	for _, f := range d.Families {
 		if f.Entity == "" {
@@ -280,4 +275,27 @@ func printDraft(p process, d *draft.Draft) {
 			fmt.Fprintf(p.Err, "%s reaches: %s (%s)\n", f.Entity, f.Family, output.Things(f.Keys, "key"))
 		}
 	}
+}
+
+// reasons returns a line for each reason why tables are not captured, or not completely.
+func reasons(tables []draft.TableReport) (lines []string) {
+	names := map[[2]string][]string{}
+	var order [][2]string
+	for _, t := range tables {
+		why := [2]string{"not complete", printable(t.Reason)}
+		switch {
+		case !t.Captured:
+			why[0] = "not captured"
+		case t.Reason == "":
+			continue
+		}
+		if names[why] == nil {
+			order = append(order, why)
+		}
+		names[why] = append(names[why], printable(t.Table))
+	}
+	for _, why := range order {
+		lines = append(lines, fmt.Sprintf("%s: %s: %s", why[0], strings.Join(names[why], ", "), why[1]))
+	}
+	return lines
 }

@@ -101,12 +101,13 @@ type UncoveredError struct {
 	Ignored invalidation.IgnoredCascade // what the map needs
 	Why     error
 	key     foreignKey
+	because foreignKey
 }
 
 // uncovered reports that triggers cannot cover what a key of the table does, because of an event of
 // the parent of a key, which may be the same.
 func (w *writer) uncovered(key, because foreignKey, event string, err error) error {
-	return &UncoveredError{invalidation.IgnoredCascade{Key: because.nameIn(w.table.Name), Delete: event == onDelete, Update: event == onUpdate}, err, key}
+	return &UncoveredError{invalidation.IgnoredCascade{Key: because.nameIn(w.table.Name), Delete: event == onDelete, Update: event == onUpdate}, err, key, because}
 }
 
 // Error implements error.
@@ -118,8 +119,14 @@ func (e *UncoveredError) Error() string {
 // Unwrap returns the reason.
 func (e *UncoveredError) Unwrap() error { return e.Why }
 
-// Key describes the foreign key.
-func (e *UncoveredError) Key() string { return e.key.String() }
+// Reason describes the key that the map leaves out, and why. It is the same for all tables that the
+// key's changes reach.
+func (e *UncoveredError) Reason() string {
+	if why := e.Why.Error(); strings.HasPrefix(why, e.because.String()) {
+		return why
+	}
+	return fmt.Sprintf("%s: %v", e.because, e.Why)
+}
 
 var (
 	errElsewhere = errors.New("its parent is in another database")

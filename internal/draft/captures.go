@@ -149,7 +149,7 @@ func (e *entity) captures() (all []invalidation.Capture) {
 // cannot cover, or the table goes the next way.
 func (e *entity) tryNext(err error) {
 	if uncovered, ok := errors.AsType[*capture.UncoveredError](err); ok && e.ignore(uncovered.Ignored) {
-		e.refuse(e.way, uncovered.Key()+": "+uncovered.Why.Error())
+		e.refuse(e.way, uncovered.Reason())
 		return
 	}
 	var linked []capture.Column
