@@ -89,6 +89,8 @@ func triggerOf(c capture.Change) trigger {
 type triggers struct {
 	Triggers  []trigger         `json:"triggers"`
 	Uncovered []store.Uncovered `json:"uncovered,omitempty"` // of apply
+	// of diff
+	SchemaChanges []capture.SchemaChange `json:"schema_changes,omitempty"`
 }
 
 func (t triggers) print(p process, asJSON bool) error {
@@ -99,7 +101,14 @@ func (t triggers) print(p process, asJSON bool) error {
 	for _, one := range t.Triggers {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", one.State, printable(one.Table), one.Event, printable(strings.Join(slices.DeleteFunc([]string{one.Name, one.Create}, isEmpty), " -> ")))
 	}
-	return w.Flush()
+	err := w.Flush()
+	for _, s := range t.SchemaChanges {
+		fmt.Fprintf(p.Out, "\n%s: %s\nnext:\n", printable(s.Table), printable(s.Found))
+		for _, step := range s.Next {
+			fmt.Fprintf(p.Out, "  %s\n", printable(step))
+		}
+	}
+	return err
 }
 
 func isEmpty(s string) bool { return s == "" }
@@ -167,7 +176,7 @@ func planned(ctx context.Context, p process, c *capture.Capturer, asJSON bool) e
 	changes, err := c.Rehearse(ctx)
 	out := triggers{Triggers: []trigger{}}
 	for _, change := range changes {
-		if change.State != capture.InPlace {
+		if change.Differs() {
 			out.Triggers = append(out.Triggers, triggerOf(change))
 		}
 	}
@@ -191,7 +200,7 @@ func applied(ctx context.Context, p process, c *capture.Capturer, log *store.Cap
 	err = c.Apply(ctx, func(change capture.Change) {
 		out.Triggers = append(out.Triggers, triggerOf(change))
 		table := change.Table()
-		if change.Create != "" && !slices.Contains(covered, table) && !slices.ContainsFunc(existing, func(e capture.Existing) bool { return e.Table == table }) {
+		if change.Create != "" && change.State != capture.Moved && !slices.Contains(covered, table) && !slices.ContainsFunc(existing, func(e capture.Existing) bool { return e.Table == table }) {
 			covered = append(covered, table)
 		}
 		switch {
@@ -252,7 +261,9 @@ or changed without its triggers.
 Exit codes:
   0  the triggers match the map
   1  they differ; or the account lacks the privilege TRIGGER on a table and sees none of it; or the
-     definer has lost a privilege, so every write fails
+     definer has lost a privilege, so every write fails, or lacks one for a copy of a table
+
+A table in the middle of a schema change is named with the next step.
 
 --metrics prints the number of differences for Prometheus, and exits with 0 if the comparison was
 possible: let cron write it to a file of node_exporter's textfile collector.`,
@@ -273,6 +284,10 @@ possible: let cron write it to a file of node_exporter's textfile collector.`,
 				out := triggers{Triggers: []trigger{}}
 				for _, change := range changes {
 					out.Triggers = append(out.Triggers, triggerOf(change))
+				}
+				var unread error
+				if out.SchemaChanges, unread = c.SchemaChanges(cmd.Context(), changes); unread != nil {
+					return errors.Join(unread, fault)
 				}
 				if different := capture.Differences(changes, nil); different > 0 {
 					fault = errors.Join(fault, fmt.Errorf("%s of %s; 'unstale capture apply' fixes that", output.Things(different, "difference"), output.Things(len(changes), "trigger")))

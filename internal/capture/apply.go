@@ -34,7 +34,7 @@ func (c *Capturer) Apply(ctx context.Context, did func(Change)) error {
 				}
 				did(Change{State: change.State, Want: change.Want, Create: change.Create})
 			}
-			if change.Have != nil && change.State != InPlace {
+			if change.Have != nil && change.Differs() {
 				if err := c.drop(ctx, turn, conn, *change.Have); err != nil {
 					return err
 				}
@@ -179,7 +179,7 @@ func (c *Capturer) Statements(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	var all []string
-	for _, change := range compare(wanted.Triggers, nil, definer, nil) {
+	for _, change := range compare(wanted.Triggers, nil, nil, definer, nil) {
 		all = append(all, change.Want.SQL(change.Create, definer))
 	}
 	return all, nil
@@ -219,7 +219,7 @@ unstale_capture_compared_at_seconds %d
 // counts as one more.
 func Differences(changes []Change, err error) (n int) {
 	for _, change := range changes {
-		if change.State != InPlace {
+		if change.Differs() {
 			n++
 		}
 	}

@@ -29,6 +29,7 @@ type Wanted struct {
 	Empty    []Empty      // captures whose ID may be ""
 	locks    []foreignKey // whose children triggers lock; MySQL requires a privilege for that
 	invokers []string     // functions among these that run as the definer
+	copies   []tableCopy
 	mariaDB  bool
 }
 
@@ -134,12 +135,16 @@ func (c *Capturer) Plan(ctx context.Context) ([]Change, error) {
 	return changes, err
 }
 
-// Examine is like Plan, and also checks that the definer still has the privileges of the triggers.
+// Examine is like Plan, and also checks that the definer still has the privileges of the triggers,
+// and will have them after a schema change that copies a table.
 // The error lists what is missing; the changes are returned in any case.
 func (c *Capturer) Examine(ctx context.Context) ([]Change, error) {
 	changes, wanted, definer, err := c.plan(ctx)
 	if err == nil {
 		err = c.requireDefiner(ctx, wanted, definer)
+	}
+	if err == nil {
+		err = checkAhead(ctx, c, wanted, changes)
 	}
 	return changes, err
 }
@@ -147,6 +152,15 @@ func (c *Capturer) Examine(ctx context.Context) ([]Change, error) {
 // wantedTriggers returns the wanted triggers, and the definer.
 func (c *Capturer) wantedTriggers(ctx context.Context) (wanted *Wanted, definer Account, err error) {
 	if wanted, err = c.Wanted(ctx); err != nil {
+		return nil, Account{}, err
+	}
+	var captured []string
+	for _, t := range wanted.Triggers {
+		if !slices.Contains(captured, t.Table) {
+			captured = append(captured, t.Table)
+		}
+	}
+	if wanted.copies, _, err = readCopies(ctx, c.DB, captured); err != nil {
 		return nil, Account{}, err
 	}
 	if definer = c.Definer; definer == (Account{}) {
@@ -171,7 +185,7 @@ func (c *Capturer) plan(ctx context.Context) (changes []Change, wanted *Wanted, 
 	if err != nil {
 		return nil, nil, Account{}, err
 	}
-	return compare(wanted.Triggers, existing, definer, hidden), wanted, definer, nil
+	return compare(wanted.Triggers, existing, wanted.copies, definer, hidden), wanted, definer, nil
 }
 
 // hidden returns the tables whose triggers this account cannot see, by its grants.
@@ -206,8 +220,10 @@ const (
 	CutsValues   State = "cuts values"   // created in a mode that truncates values
 	RenamedAway  State = "renamed away"  // its table has another name now
 	NotInMap     State = "not in the map"
-	Duplicate    State = "duplicate" // another trigger on the same table does the same
-	Unknown      State = "unknown"   // the account cannot see it
+	Duplicate    State = "duplicate"       // another trigger on the same table does the same
+	Unknown      State = "unknown"         // the account cannot see it
+	OnCopy       State = "on a copy"       // of a table, which may take its place: stays
+	Moved        State = "moved to a copy" // missing, and on the copy of a running schema change
 )
 
 // A Change is a trigger with its state, and the action that it needs.
@@ -215,8 +231,12 @@ type Change struct {
 	State  State
 	Want   *Trigger  // nil: none
 	Create string    // the name of the trigger to create, or ""
-	Have   *Existing // nil: none. Dropped, unless it is in place
+	Have   *Existing // nil: none. Dropped, if it differs
+	Of     string    // the captured table whose copy, or old table, has the trigger; or ""
 }
+
+// Differs reports whether Apply changes something.
+func (c Change) Differs() bool { return c.State != InPlace && c.State != OnCopy }
 
 // Table returns the table of the trigger.
 func (c Change) Table() string {
@@ -236,7 +256,7 @@ func (c Change) Event() string {
 
 // compare returns the changes that leave exactly the wanted triggers, in the order of wanted.
 // hidden are the tables whose triggers cannot be seen.
-func compare(wanted []Trigger, existing []Existing, definer Account, hidden map[string]bool) (all []Change) {
+func compare(wanted []Trigger, existing []Existing, copies []tableCopy, definer Account, hidden map[string]bool) (all []Change) {
 	left := slices.Clone(existing)
 	take := func(fits func(Existing) bool) *Existing {
 		i := slices.IndexFunc(left, fits)
@@ -269,27 +289,41 @@ func compare(wanted []Trigger, existing []Existing, definer Account, hidden map[
 			c.State = Unknown
 			continue
 		case c.Have == nil:
+			if slices.ContainsFunc(left, func(e Existing) bool {
+				return e.Timing == c.Want.Timing && e.Event == c.Want.Event && slices.ContainsFunc(copies, func(one tableCopy) bool {
+					return one.moves && one.of == c.Want.Table && one.name == e.Table
+				})
+			}) {
+				c.State = Moved
+			}
 		case !c.Want.is(*c.Have) && c.Want.older().Body == c.Have.older().Body:
 			c.State = Outdated
 		case !c.Want.is(*c.Have):
 			c.State = Changed
-		case !definer.is(c.Have.Definer):
-			c.State = WrongDefiner
-		default:
+		case !c.Have.isStrict():
 			c.State = CutsValues
+		default:
+			c.State = WrongDefiner
 		}
 		c.Create = freeName(*c.Want, existing, all)
 	}
 	names := byName(wanted)
+	lacks := func(table string) bool {
+		return slices.ContainsFunc(all, func(c Change) bool { return c.State == Missing && c.Want.Table == table })
+	}
 	for _, e := range left {
-		state := NotInMap
-		switch {
-		case slices.ContainsFunc(wanted, func(w Trigger) bool { return w.sameEvent(e) }):
-			state = Duplicate
-		case slices.ContainsFunc(names[e.firstName()], func(w *Trigger) bool { return w.Table != e.Table }):
-			state = RenamedAway
+		change := Change{State: NotInMap, Have: &e}
+		moved := !e.madeFor(e.Table)
+		if i := slices.IndexFunc(copies, func(one tableCopy) bool { return one.name == e.Table && (one.tool != "" || !lacks(one.of)) }); i >= 0 {
+			change.State, change.Of = OnCopy, copies[i].of
+		} else if slices.ContainsFunc(wanted, func(w Trigger) bool { return w.sameEvent(e) }) {
+			change.State = Duplicate
+		} else if i := slices.IndexFunc(names[e.firstName()], func(w *Trigger) bool { return w.Table != e.Table }); i >= 0 {
+			change.State, change.Of = RenamedAway, names[e.firstName()][i].Table
+		} else if i := slices.IndexFunc(wanted, func(w Trigger) bool { return moved && w.Table != e.Table && e.madeFor(w.Table) }); i >= 0 {
+			change.State, change.Of = RenamedAway, wanted[i].Table
 		}
-		all = append(all, Change{State: state, Have: &e})
+		all = append(all, change)
 	}
 	return all
 }

@@ -159,6 +159,7 @@ type Definer struct {
 	Account  string // as user@host
 	Triggers int
 	Err      error // what it lacks; it wraps ErrUnreadable if this account cannot tell
+	Ahead    error // what it will lack, when a schema change goes on
 }
 
 // Definers checks the accounts that triggers of a plan run as.
@@ -167,9 +168,15 @@ func (c *Capturer) Definers(ctx context.Context, changes []Change) (all []Define
 	if err != nil {
 		return nil, err
 	}
+	return definersOf(ctx, *c, wanted, changes)
+}
+
+// definersOf is like Definers, without notices.
+func definersOf(ctx context.Context, c Capturer, wanted *Wanted, changes []Change) (all []Definer, err error) {
+	c.Notify = nil
 	triggers := map[string][]Trigger{}
 	for _, change := range changes {
-		if change.Have != nil {
+		if change.Have != nil && change.State != RenamedAway { // the old table has no writes
 			triggers[change.Have.Definer] = append(triggers[change.Have.Definer], change.Have.Trigger)
 		}
 	}
@@ -179,8 +186,13 @@ func (c *Capturer) Definers(ctx context.Context, changes []Change) (all []Define
 		if !slices.ContainsFunc(own.Triggers, func(t Trigger) bool { return strings.Contains(t.Body, " FOR UPDATE") }) {
 			own.locks = nil // an earlier version created them
 		}
-		err := c.checkDefiner(ctx, &own, accountOf(name))
-		all = append(all, Definer{name, len(own.Triggers), err})
+		d := Definer{Account: name, Triggers: len(own.Triggers), Err: c.checkDefiner(ctx, &own, accountOf(name))}
+		if own.Triggers = ahead(own.Triggers, wanted.copies); d.Err == nil && len(own.Triggers) > 0 {
+			if err := c.checkDefiner(ctx, &own, accountOf(name)); err != nil {
+				d.Ahead = fmt.Errorf("once the schema change goes on: %w", err)
+			}
+		}
+		all = append(all, d)
 	}
 	return all, nil
 }

@@ -39,27 +39,30 @@ func captures(ctx context.Context, e *Inputs) (all []Finding, err error) {
 	case err != nil:
 		return nil, err
 	}
-	hidden := 0
-	for _, change := range changes {
-		what := fmt.Sprintf("%s on %s", change.Event(), change.Table())
-		switch change.State {
-		case capture.InPlace:
-		case capture.Unknown:
-			hidden++
-		case capture.WrongDefiner:
-			if e.Definer == (capture.Account{}) {
-				continue // the expected account is unknown
-			}
-			all = append(all, found(Warning, "a trigger has another definer: "+what, "it is "+change.Have.Definer, "unstale capture apply --definer "+e.Definer.String()))
-		case capture.Outdated:
-			all = append(all, found(Warning, "a trigger of an earlier version has a defect: "+what, change.Have.Name, "unstale capture apply, which replaces it; docs/capture.md"))
-		case capture.NotInMap, capture.RenamedAway, capture.Duplicate:
-			all = append(all, found(Warning, "a trigger is "+string(change.State)+": "+what, change.Have.Name, "unstale capture apply, which drops it"))
-		default:
-			all = append(all, found(Critical, "a trigger is "+string(change.State)+", so writes leave stale keys behind: "+what,
-				"by the map there is to be one", "unstale capture apply"))
+	tables, err := c.SchemaChanges(ctx, changes)
+	if err != nil {
+		return nil, err
+	}
+	reports := make([]Finding, len(tables))
+	for i, s := range tables {
+		reports[i] = found(Info, "the table "+s.Table+": "+s.Found, strings.Join(s.Triggers, "\n"), strings.Join(s.Next, "\n"))
+		if s.State == capture.Foreign {
+			reports[i].Severity = Warning
 		}
 	}
+	hidden := 0
+	for _, change := range changes {
+		f, isFound := triggerFinding(change, e.Definer)
+		if change.State == capture.Unknown {
+			hidden++
+		}
+		if i := slices.IndexFunc(tables, func(s capture.SchemaChange) bool { return s.Explains(change) }); i >= 0 {
+			reports[i].Severity = Worst([]Finding{reports[i], f})
+		} else if isFound {
+			all = append(all, f)
+		}
+	}
+	all = append(all, reports...)
 	if hidden > 0 {
 		all = append(all, unknown(fmt.Sprintf("%d of %s", hidden, output.Things(len(changes), "trigger")),
 			errors.New("without the right TRIGGER on a table the server shows none of it"), notGivenSQL))
@@ -74,12 +77,36 @@ func captures(ctx context.Context, e *Inputs) (all []Finding, err error) {
 	return append(all, more...), err
 }
 
+// triggerFinding returns the finding about a trigger that differs from the map and can be seen.
+func triggerFinding(change capture.Change, definer capture.Account) (f Finding, ok bool) {
+	what := fmt.Sprintf("%s on %s", change.Event(), change.Table())
+	switch change.State {
+	case capture.InPlace, capture.OnCopy, capture.Unknown:
+		return f, false
+	case capture.WrongDefiner:
+		// without a flag the expected account is unknown
+		return found(Warning, "a trigger has another definer: "+what, "it is "+change.Have.Definer, "unstale capture apply --definer "+definer.String()), definer != capture.Account{}
+	case capture.Outdated:
+		return found(Warning, "a trigger of an earlier version has a defect: "+what, change.Have.Name, "unstale capture apply, which replaces it; docs/capture.md"), true
+	case capture.NotInMap, capture.RenamedAway, capture.Duplicate:
+		return found(Warning, "a trigger is "+string(change.State)+": "+what, change.Have.Name, "unstale capture apply, which drops it"), true
+	case capture.Moved:
+		return found(Warning, "a trigger is "+string(change.State)+": "+what, "a schema change moves it", "unstale capture apply, when that has ended"), true
+	default:
+		return found(Critical, "a trigger is "+string(change.State)+", so writes leave stale keys behind: "+what,
+			"by the map there is to be one", "unstale capture apply"), true
+	}
+}
+
 // definers checks whether the accounts that triggers run as exist and have their privileges.
 func definers(ctx context.Context, c *capture.Capturer, changes []capture.Change) (all []Finding, err error) {
 	list, err := c.Definers(ctx, changes)
 	for _, d := range list {
 		what := fmt.Sprintf("%s of %s", d.Account, output.Things(d.Triggers, "trigger"))
 		switch {
+		case d.Ahead != nil:
+			evidence, cure, _ := strings.Cut(d.Ahead.Error(), ":\n")
+			all = append(all, found(Warning, "the definer "+what+" will not be able to do what they do, so every write to their tables will fail", evidence, strings.TrimSpace(cure)))
 		case d.Err == nil:
 			all = append(all, ok("the definer %s has its privileges", what))
 		case errors.Is(d.Err, capture.ErrUnreadable):
