@@ -123,6 +123,10 @@ func TestSchemaChanges(t *testing.T) {
 			w.ghOst()
 			w.run("DROP TABLE _products_del;", "RENAME TABLE products TO _products_del, _products_gho TO products;")
 		}, exitFail, []string{"foreign: its triggers are not those that apply creates: unstale_", "left: _products_del, whose place it took, still exists;"}, "critical", nil},
+		"gh-ost has ended, and a trigger is missing": {func(w *changing) {
+			w.ghOst()
+			w.run("DROP TABLE _products_del;", "RENAME TABLE products TO _products_del, _products_gho TO products;", "DROP TRIGGER "+w.existing()[0].Name+";")
+		}, exitFail, []string{"foreign: "}, "critical", func(w *changing) { w.run("DROP TABLE _products_del;") }},
 		"gh-ost with a time": {func(w *changing) { w.run("CREATE TABLE _products_20260102030405_del LIKE products;") },
 			exitDone, []string{"left: _products_20260102030405_del, "}, "info", nil},
 		"pt-osc copies": {func(w *changing) { w.ptOSC(); grant(w) }, exitDone, []string{"copying: pt-online-schema-change copies it to _products_new;"}, "info", func(w *changing) {

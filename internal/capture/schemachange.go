@@ -117,6 +117,7 @@ func (c *Capturer) SchemaChanges(ctx context.Context, changes []Change) (all []S
 	if err != nil {
 		return nil, err
 	}
+	tables = slices.DeleteFunc(tables, func(name string) bool { return slices.Contains(captured, name) })
 	for _, table := range captured {
 		all = append(all, explain(c, table, changes, slices.DeleteFunc(slices.Clone(copies), func(one tableCopy) bool { return one.of != table }), tables)...)
 	}
@@ -165,7 +166,8 @@ func explain(c *Capturer, table string, changes []Change, copies []tableCopy, ta
 		runs = runs || one.tool != ""
 	}
 	missing, away := in(Missing), in(RenamedAway)
-	if len(missing) > 0 && len(away) > 0 {
+	kept := of(func(change Change) bool { return change.Of == "" && change.Have != nil })
+	if len(missing) > 0 && len(away) > 0 && len(kept) == 0 {
 		add(Replaced, away, again, "another table has its name now, and its triggers are on %s: its writes leave no row", away[0].Table())
 		return all
 	}
