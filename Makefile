@@ -63,6 +63,11 @@ test-upgrade: ## Run workers of the previous release and of this tree beside eac
 test-schema-changes: ## Change captured tables with ALTER, gh-ost, pt-osc, swaps and restores under load; ALTER='--only gh-ost' runs one
 	@scripts/schema-changes $(ALTER)
 
+.PHONY: test-drafts
+test-drafts: ## Draft maps of six public schemas, write at random, and compare each cached key with the tables; DAY='-day 100 -triggers 3' shortens it
+	@scripts/servers "$${UNSTALE_TEST_DB:-mysql}"
+	@GOWORK=off CGO_ENABLED=0 go test -trimpath ./cmd/unstale -run TestMapDraftSchemas -v -timeout 3h $(or $(DAY),-day 1500 -triggers 100)
+
 .PHONY: chaos
 chaos: ## Break everything until a million transactions are proven; SEED=n repeats a schedule, CHAOS='--proven 1000 --kills 5 --decks 1' shortens it
 	@scripts/chaos $(if $(SEED),--seed $(SEED)) $(CHAOS)

@@ -54,6 +54,7 @@ func TestMapDraftSchemas(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "mapping.yaml")
 			m := drafted(t, env, file)
 			proveDraft(t, env.DB, m)
+			proveDay(t, env, strings.TrimSuffix(filepath.Base(schema), ".sql"), file)
 		})
 	}
 }
