@@ -61,7 +61,7 @@ func shows(entity, in, sql string) []string {
 }
 
 var persons = map[string]person{
-	// A page shows its revisions, links, categories and redirect.
+	// A page shows its revisions, links and redirect.
 	"mediawiki": {
 		[]string{
 			"page_props.pp_page = page.page_id", "page_restrictions.pr_page = page.page_id", "slots.slot_revision_id = revision.rev_id", "user_groups.ug_user = user.user_id",
@@ -106,7 +106,7 @@ var persons = map[string]person{
 		slices.Concat(shows("taxon", "product", "SELECT main_taxon_id, id FROM sylius_product WHERE main_taxon_id IN (?)"),
 			shows("currency", "channel", "SELECT base_currency_id, id FROM sylius_channel WHERE base_currency_id IN (?)")),
 	},
-	// A post shows its comments and terms, an order its items.
+	// A post shows its comments and terms.
 	"wordpress": {
 		[]string{
 			"wp_commentmeta.comment_id = wp_comments.comment_ID", "wp_postmeta.post_id = wp_posts.ID", "wp_term_relationships.term_taxonomy_id = wp_term_taxonomy.term_taxonomy_id",
