@@ -38,7 +38,7 @@ func kindOf(o *redis.UniversalOptions) kind {
 	return single
 }
 
-const clusterHasOne = "Redis Cluster has only database 0"
+const clusterHasOne = "the Redis client uses only database 0 of a Cluster, even with Valkey 9"
 
 // schemes are the schemes of URLs.
 var schemes = map[string]struct {
@@ -61,8 +61,8 @@ var queryOptions = map[kind][]string{
 }
 
 // Parse returns the address, credentials and TLS configuration of a URL of the forms in the package
-// comment. forceTLS enables TLS for every scheme. Redis Cluster has only database 0, so Parse
-// refuses another one. Errors quote only parts that cannot belong to a password.
+// comment. forceTLS enables TLS for every scheme. The Redis client uses only database 0 of a Cluster,
+// so Parse refuses another one. Errors quote only parts that cannot belong to a password.
 func Parse(url string, forceTLS bool) (*redis.UniversalOptions, error) {
 	a, err := parse(url, forceTLS)
 	if err != nil {

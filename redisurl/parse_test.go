@@ -87,7 +87,7 @@ func TestParseRefuses(t *testing.T) {
 		{"redis+cluster://a, b", "host 2 of 2: it has a space or a character that cannot be printed"},
 		{"redis://app:12/s3cret", database},
 		{"redis://host/-1", database},
-		{"redis+cluster://app:12/345", "its database is not 0: Redis Cluster has only database 0"},
+		{"redis+cluster://app:12/345", "its database is not 0: the Redis client uses only database 0 of a Cluster, even with Valkey 9"},
 		{"redis://host/1/2", "its path has too many parts"},
 		{"redis://host/1?db=1", "it gives the database twice, in the path and as an option"},
 		{"redis://host?db=1&db=2", "it gives the option db twice"},

@@ -66,8 +66,8 @@ type Settings struct {
 //
 // An empty variable counts as unset. If a URL and the variable of its role name different
 // databases, FromEnv returns an error: a program that reads only the URL would use another
-// database. Redis Cluster has only database 0, so there state needs REDIS_URL_STATE. Errors name
-// the variable and contain no password.
+// database. The Redis client uses only database 0 of a Cluster, so there state needs
+// REDIS_URL_STATE. Errors name the variable and contain no password.
 func FromEnv(role Role) (*redis.UniversalOptions, error) {
 	s := Settings{
 		CAFile: os.Getenv("REDIS_TLS_CA_FILE"), CertFile: os.Getenv("REDIS_TLS_CERT_FILE"), KeyFile: os.Getenv("REDIS_TLS_KEY_FILE"),
@@ -133,7 +133,7 @@ func (s Settings) Options(role Role) (*redis.UniversalOptions, error) {
 	case role != State:
 		return nil, fmt.Errorf("there is no role %q; use redisurl.Cache or redisurl.State", role)
 	case kindOf(o) == cluster:
-		return nil, fmt.Errorf("REDIS_URL: %s, which is the cache's; set REDIS_URL_STATE to a separate server for state", clusterHasOne)
+		return nil, fmt.Errorf("REDIS_URL: %s, and it is the cache's; set REDIS_URL_STATE to a separate server for state", clusterHasOne)
 	case s.StateDB == UnsetDB:
 		return nil, errors.New("no database for state; set REDIS_URL_STATE to a separate server, or REDIS_DB_STATE to another database than the cache's")
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/unstale/unstale/internal/storetest/schematest"
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/outbox"
+	"github.com/unstale/unstale/worker"
 )
 
 // A failover is a world with a primary of its own. The worker connects through a link, which leads
@@ -253,6 +254,53 @@ func TestSwitchInACluster(t *testing.T) {
 	if now := p.servers(); now != server || strings.Contains(now, "127.0.0.1") {
 		t.Errorf("the database is on %s, and was on %s", now, server)
 	}
+}
+
+// Workers on two nodes that take writes settle each row once. That the other one was first is counted,
+// and no outage.
+func TestWorkersOnTwoNodes(t *testing.T) {
+	t.Parallel()
+	nodes := testenv.OwnPrimaries(t)
+	p := &failover{world: newWorld(t, plainMap), primary: nodes[0]}
+	p.create()
+	var all []*running
+	for _, node := range nodes {
+		on := *p.world
+		on.dsn, on.db = node.TCPDSN("shop"), p.open(node, "shop")
+		testenv.Eventually(t, "the tables on the node", func() bool {
+			_, err := on.db.ExecContext(t.Context(), "SELECT id FROM cache_outbox_shadow")
+			return err == nil
+		})
+		r := on.worker(worker.Config{BatchRows: 20})
+		r.start(t)
+		all = append(all, r)
+	}
+	contended := func() (n float64) {
+		for _, r := range all {
+			n += metric(t, r, "unstale_contention_total")
+		}
+		return n
+	}
+	rows := 0
+	for ; rows < 2000 || contended() == 0; rows += 200 {
+		p.enqueue(things(200)...)
+	}
+	testenv.Eventually(t, "all rows are settled", func() bool { return p.count("cache_outbox") == 0 })
+	settled := p.journalled()
+	for id, n := range settled {
+		if n != 1 {
+			t.Errorf("row %d was settled %d times", id, n)
+		}
+	}
+	if len(settled) != rows {
+		t.Errorf("%d of %d rows were settled", len(settled), rows)
+	}
+	for _, r := range all {
+		if n := r.log.count("outage"); n != 0 {
+			t.Errorf("%d outages: %s", n, r.log)
+		}
+	}
+	t.Logf("%d rows, %.0f collisions", rows, contended())
 }
 
 // servers returns the server of the one record.

@@ -29,10 +29,11 @@ type loop struct {
 // cut short.
 func (l *loop) run(ctx context.Context) {
 	var (
-		timer   = time.NewTimer(0)
-		pace    = newPace(l.cfg)
-		outages = 0
-		clock   = clock{unsure: true, unused: true}
+		timer     = time.NewTimer(0)
+		pace      = newPace(l.cfg)
+		outages   = 0
+		contended = 0
+		clock     = clock{unsure: true, unused: true}
 	)
 	defer timer.Stop()
 	for {
@@ -69,6 +70,10 @@ func (l *loop) run(ctx context.Context) {
 			clock.unsure = true
 			timer.Reset(0)
 			continue
+		case l.State.Contended(err, contended):
+			contended++
+			timer.Reset(maintenance.Pause(err, contended))
+			continue
 		case err != nil:
 			outages++
 			l.State.Loop.Withhold(err)
@@ -76,7 +81,7 @@ func (l *loop) run(ctx context.Context) {
 			timer.Reset(maintenance.Pause(err, outages))
 			continue
 		}
-		outages = 0
+		outages, contended = 0, 0
 		wait := pace.next(time.Now(), r)
 		switch {
 		case clock.paused:

@@ -26,10 +26,10 @@ type metrics struct {
 	mysql callTimes
 	redis callTimes
 
-	keys, messages, heartbeats, wakes, contention prometheus.Counter
-	sweeps, sweptKeys, lockRows                   prometheus.Counter
-	heals, healedBatches, healedKeys              prometheus.Counter
-	invalidations, spotKeys, spotRepairs          prometheus.Counter
+	keys, messages, heartbeats, wakes    prometheus.Counter
+	sweeps, sweptKeys, lockRows          prometheus.Counter
+	heals, healedBatches, healedKeys     prometheus.Counter
+	invalidations, spotKeys, spotRepairs prometheus.Counter
 
 	rows         *prometheus.CounterVec // by outcome
 	deadLettered *prometheus.CounterVec // by reason
@@ -84,7 +84,7 @@ func newMetrics(inUse *invalidation.Map, differs bool) *metrics {
 	m.heartbeats = counter("heartbeats_total", "Heartbeats published: readers may keep values in memory.")
 	m.sweeps = counter("sweeps_total", "Patterns and index sets swept.")
 	m.sweptKeys = counter("sweep_keys_unlinked_total", "Keys that sweeps found and unlinked.")
-	m.contention = counter("contention_total", "Deadlocks and lock wait timeouts (1213, 1205) that made a batch start again.")
+	m.state.Contention = counter("contention_total", "Deadlocks, lock wait timeouts and, in a cluster, rows that another node changed first (1213, 1205, 3101), which made a transaction start again.")
 	m.wakes = counter("wakes_total", "Wake-ups heard.")
 	m.lockRows = counter("lock_rows_deleted_total", "Rows of cache_outbox_locks that this process deleted, since nobody had acquired their locks for longer than the retention.")
 	m.state.Outages = counters("outages_total", "Outages entered, by state.", "state")

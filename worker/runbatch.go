@@ -60,7 +60,7 @@ func (r *runner) runBatch(ctx context.Context, t turn) (Result, error) {
 		case !session.IsContention(err):
 			return done, err
 		}
-		r.metrics.contention.Inc()
+		r.metrics.state.Contention.Inc()
 		if try++; try > contentionTries {
 			return Result{}, fmt.Errorf("%d tries: %w", contentionTries, err)
 		}

@@ -103,7 +103,10 @@ func (t triggers) print(p process, asJSON bool) error {
 	}
 	err := w.Flush()
 	for _, s := range t.SchemaChanges {
-		fmt.Fprintf(p.Out, "\n%s: %s\nnext:\n", printable(s.Table), printable(s.Found))
+		fmt.Fprintf(p.Out, "\n%s: %s\n", printable(s.Table), printable(s.Found))
+		if len(s.Next) > 0 {
+			fmt.Fprintln(p.Out, "next:")
+		}
 		for _, step := range s.Next {
 			fmt.Fprintf(p.Out, "  %s\n", printable(step))
 		}

@@ -30,7 +30,7 @@ import (
 
 // make test-drafts has longer days.
 var (
-	dayLength   = flag.Int("day", 15, "transactions with each schema of TestMapDraftSchemas")
+	dayLength   = flag.Int("day", 5, "transactions with each schema of TestMapDraftSchemas")
 	dayTriggers = flag.Int("triggers", 1, "triggers that are dropped, one after the other, until a key is stale")
 	daySeed     = flag.Uint64("seed", 1, "of the random statements")
 )

@@ -21,7 +21,7 @@ func TestCompareManyTriggers(t *testing.T) {
 			if err := readOriginals(t.Context(), nil, existing, wanted); err != nil {
 				t.Error(err)
 			}
-			if got := compare(wanted, existing, Account{}, nil); len(got) != 2*n || got[n].State != RenamedAway {
+			if got := compare(wanted, existing, nil, Account{}, nil); len(got) != 2*n || got[n].State != RenamedAway {
 				t.Errorf("%d changes", len(got))
 			}
 		})

@@ -18,7 +18,7 @@ type SchemaChange struct {
 	Table    string      `json:"table"`
 	State    ChangeState `json:"state"`
 	Found    string      `json:"found"`              // a sentence about the table
-	Next     []string    `json:"next"`               // SQL ends with a semicolon; others are commands for a shell
+	Next     []string    `json:"next,omitempty"`     // commands for a shell
 	Triggers []string    `json:"triggers,omitempty"` // names of existing triggers that it explains
 }
 
@@ -181,16 +181,12 @@ func explain(c *Capturer, table string, changes []Change, copies []tableCopy, ta
 	}
 	for _, name := range tables {
 		on := slices.DeleteFunc(slices.Clone(away), func(change Change) bool { return change.Table() != name })
-		byTool := isOldName(name, table)
-		if runs || len(missing) > 0 || len(on) == 0 && !byTool {
+		if runs || len(missing) > 0 || len(on) == 0 && !isOldName(name, table) {
 			continue
 		}
-		var next []string
+		var next []string // no DROP TABLE, which someone would paste
 		if len(on)+len(foreign) > 0 {
-			next = append(next, apply)
-		}
-		if byTool {
-			next = append(next, "DROP TABLE "+quote(name)+";")
+			next = []string{apply}
 		}
 		add(Left, on, next, "%s, whose place it took, still exists; when nothing needs that table any more, drop it", name)
 	}

@@ -172,7 +172,7 @@ func validate(o *redis.UniversalOptions) (faults []error) {
 	case o.DB < 0:
 		faults = append(faults, fmt.Errorf("option DB is %d: it must be 0 or more", o.DB))
 	case isCluster(o) && o.DB != 0:
-		faults = append(faults, fmt.Errorf("option DB is %d: Redis Cluster has only database 0", o.DB))
+		faults = append(faults, fmt.Errorf("option DB is %d: the Redis client uses only database 0 of a Cluster, even with Valkey 9", o.DB))
 	}
 	if o.PoolSize < minPoolSize {
 		faults = append(faults, fmt.Errorf("option PoolSize is %d: it must be %d or more", o.PoolSize, minPoolSize))

@@ -32,7 +32,7 @@ func TestOptionsValidate(t *testing.T) {
 	}{
 		{keyspace.Options{}, "option Redis is missing"},
 		{keyspace.Options{Redis: &redis.UniversalOptions{}}, "option Addrs is empty: it must name a host:port"},
-		{keyspace.Options{Redis: onDB("redis+cluster://host", 2)}, "option DB is 2: Redis Cluster has only database 0"},
+		{keyspace.Options{Redis: onDB("redis+cluster://host", 2)}, "option DB is 2: the Redis client uses only database 0 of a Cluster, even with Valkey 9"},
 		{keyspace.Options{Redis: onDB("redis://host", -1)}, "option DB is -1: it must be 0 or more"},
 		{keyspace.Options{Redis: small, Timeout: time.Millisecond},
 			"option PoolSize is 1: it must be 2 or more\noption Timeout is 1ms: it must be from 50ms to 5s"},

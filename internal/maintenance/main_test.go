@@ -73,8 +73,9 @@ func newState() *maintenance.State {
 	gauge := func() prometheus.Gauge { return prometheus.NewGauge(prometheus.GaugeOpts{Name: "g"}) }
 	s := maintenance.NewState(slog.New(slog.DiscardHandler), maintenance.StateMetrics{
 		Up: gauge(), Paused: gauge(), Sweeping: gauge(), Subscribed: gauge(), Away: gauge(),
-		Stalled: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "g"}, []string{"reason"}),
-		Outages: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "c"}, []string{"state"}),
+		Stalled:    prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "g"}, []string{"reason"}),
+		Outages:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "c"}, []string{"state"}),
+		Contention: prometheus.NewCounter(prometheus.CounterOpts{Name: "c"}),
 	})
 	s.SetPaused(false, nil)
 	s.Loop.Polled()

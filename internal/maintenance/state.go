@@ -81,6 +81,7 @@ type StateMetrics struct {
 	Away                             prometheus.Gauge       // masters
 	Stalled                          *prometheus.GaugeVec   // by reason
 	Outages                          *prometheus.CounterVec // by OutageState
+	Contention                       prometheus.Counter
 }
 
 // NewState returns the State of a worker that begins.
@@ -148,6 +149,19 @@ func (s *State) InOutage() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.outage != nil
+}
+
+// mostContended is how many rollbacks in a row are no outage.
+const mostContended = 10
+
+// Contended reports whether err is a rollback because another worker was first, which is no outage
+// unless it was the last n times too, and counts it.
+func (s *State) Contended(err error, n int) bool {
+	if !session.IsRollback(err) || n >= mostContended {
+		return false
+	}
+	s.metrics.Contention.Inc()
+	return true
 }
 
 // Stall records why rows make no progress although both servers answer, or nil. Only a change is

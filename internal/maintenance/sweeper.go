@@ -31,7 +31,7 @@ func (s *Sweeper) Requested() { Nudge(s.requested) }
 func (s *Sweeper) Run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	outages := 0
+	outages, contended := 0, 0
 	for {
 		select {
 		case <-ctx.Done():
@@ -58,6 +58,10 @@ func (s *Sweeper) Run(ctx context.Context) {
 			s.State.LossFound()
 			timer.Reset(0) // the scan begins again
 			continue
+		case s.State.Contended(err, contended):
+			contended++
+			timer.Reset(Pause(err, contended))
+			continue
 		case err != nil:
 			outages++
 			s.failed(ctx, err)
@@ -68,7 +72,7 @@ func (s *Sweeper) Run(ctx context.Context) {
 		default:
 			timer.Reset(sleep.Jitter(sweepPeriod, 0.1))
 		}
-		outages = 0
+		outages, contended = 0, 0
 		if s.State.SweepDone() {
 			if err := s.Store.Sweeps.SweepsWork(ctx); err != nil {
 				s.Log.Debug("cannot delete the recorded failure of sweeps", "error", err)

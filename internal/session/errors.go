@@ -17,6 +17,10 @@ import (
 // was committed; run the transaction again.
 func IsContention(err error) bool { return mysqlerr.IsContention(err) }
 
+// IsRollback reports whether err proves that another session, or another node of a cluster, was first,
+// and that nothing was committed.
+func IsRollback(err error) bool { return mysqlerr.IsRollback(err) }
+
 // IsScan reports whether a statement was refused because it would scan the table.
 func IsScan(err error) bool { return mysqlerr.Number(err) == mysqlerr.FullScan }
 

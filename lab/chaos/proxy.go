@@ -31,7 +31,7 @@ func startProxy(ctx context.Context, nodes []*servers.MySQL, dir string) (*proxy
 	folder, _ := servers.Folder()
 	client, err := exec.LookPath("mysql")
 	if err != nil {
-		client = filepath.Join(folder, "tools-sid", "commands", "mysql")
+		client = filepath.Join(folder, "client", "commands", "mysql")
 	}
 	port, err := servers.FreePort()
 	if err != nil {
