@@ -3,6 +3,7 @@ package main
 import (
 	"database/sql"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/unstale/unstale/internal/servers"
@@ -88,6 +89,9 @@ func TestSchemaCommandsOnTwoNodes(t *testing.T) {
 	}
 	testenv.Eventually(t, "the database to exist on the other node", func() bool { return call(t, vars(1), "migrate", "status").code == exitDone })
 	done(1, "migrate", "up")
+	if r := call(t, vars(0), "doctor", "--check", "mysql-settings"); !strings.Contains(r.out, "other servers take writes too") {
+		t.Errorf("%+v", r)
+	}
 	apply, up := []string{"capture", "apply"}, []string{"migrate", "up"}
 	for range 3 {
 		a, b := both(apply, apply)

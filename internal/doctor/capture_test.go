@@ -1,6 +1,7 @@
 package doctor_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -105,5 +106,65 @@ func TestCaptureDefiner(t *testing.T) {
 	w.sql(strings.TrimSuffix(f.Cure, ";"))
 	if f := find(w.examine("capture"), "capture", "unstale_capture"); f != nil {
 		t.Errorf("%+v", f)
+	}
+}
+
+// MySQL opens a table once for each path of foreign keys to it, which the check predicts and compares
+// with the part of the cache that a session has.
+func TestCaptureOpensTables(t *testing.T) {
+	t.Parallel()
+	w := newWard(t).withAudit()
+	w.sql("CREATE TABLE layer0 (id INT PRIMARY KEY, r0 INT, r1 INT, r2 INT)")
+	above := []string{"layer0"}
+	for layer := 1; layer <= 3; layer++ {
+		var tables []string
+		for i := range 3 {
+			keys := ""
+			for j, parent := range above {
+				keys += fmt.Sprintf(", FOREIGN KEY (r%d) REFERENCES %s (id) ON DELETE CASCADE", j, parent)
+			}
+			tables = append(tables, fmt.Sprintf("layer%d_%d", layer, i))
+			w.sql("CREATE TABLE " + tables[i] + " (id INT PRIMARY KEY, r0 INT, r1 INT, r2 INT" + keys + ")")
+		}
+		above = tables
+	}
+	w.useMap(everything + "capture:\n  layer0: {entity: product, id: id}\n")
+	w.applyTriggers()
+	const text = "the table cache is too small for foreign keys"
+	_, most, err := w.capturer().MostOpens(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.db.Flavor != servers.KindMySQL {
+		if f := find(w.examine("capture"), "capture", text); most != 0 || f != nil {
+			t.Errorf("%d, %+v", most, f)
+		}
+		return
+	}
+	conn, err := w.db.DB.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	// the first delete also reads the dictionary
+	for _, s := range []string{"INSERT INTO layer0 (id) VALUES (1)", "DELETE FROM layer0", "INSERT INTO layer0 (id) VALUES (2)", "FLUSH STATUS", "DELETE FROM layer0"} {
+		if _, err := conn.ExecContext(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	opened := 0
+	err = conn.QueryRowContext(t.Context(), "SELECT SUM(variable_value) FROM performance_schema.session_status WHERE variable_name IN ('Table_open_cache_hits', 'Table_open_cache_misses')").Scan(&opened)
+	if err != nil || opened < most || opened > 2*most {
+		t.Errorf("a delete opened %d tables, and %d were predicted: %v", opened, most, err)
+	}
+	w.sql("SET GLOBAL table_open_cache = 400") // 25 for a session
+	f := find(w.examine("capture"), "capture", text)
+	if f == nil || f.Severity != doctor.Warning || !strings.Contains(f.Title, "each delete in layer0 ") {
+		t.Fatalf("%+v", f)
+	}
+	cure, _, _ := strings.Cut(f.Cure, ";")
+	w.sql(cure)
+	if f := find(w.examine("capture"), "capture", text); f != nil {
+		t.Errorf("after the cure: %+v", f)
 	}
 }

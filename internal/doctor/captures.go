@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/unstale/unstale/internal/capture"
@@ -74,7 +75,37 @@ func captures(ctx context.Context, e *Inputs) (all []Finding, err error) {
 	}
 	all = append(all, more...)
 	more, err = captureSessions(ctx, e, on, changes)
+	all = append(all, more...)
+	if err != nil {
+		return all, err
+	}
+	more, err = openTables(ctx, c, on)
 	return append(all, more...), err
+}
+
+// openTables compares what a delete opens with the part of the table cache that one session has.
+func openTables(ctx context.Context, c *capture.Capturer, on *session.Sessions) ([]Finding, error) {
+	table, opens, err := c.MostOpens(ctx)
+	if opens == 0 || err != nil {
+		return nil, err
+	}
+	size := map[string]int{"table_open_cache": 0, "table_open_cache_instances": 0}
+	for name := range size {
+		value, err := on.Variable(ctx, "@@GLOBAL."+name)
+		if err != nil {
+			return nil, err
+		}
+		if size[name], err = strconv.Atoi(value); err != nil {
+			return nil, fmt.Errorf("%s is %q: %w", name, value, err)
+		}
+	}
+	all, parts := size["table_open_cache"], size["table_open_cache_instances"]
+	if opens*parts <= all {
+		return nil, nil
+	}
+	return []Finding{found(Warning, "the table cache is too small for foreign keys, so each delete in "+table+" reads definitions of tables again",
+		fmt.Sprintf("it opens about %d tables, one for each path of foreign keys; a session has %d of table_open_cache %d", opens, all/parts, all),
+		fmt.Sprintf("SET PERSIST table_open_cache = %d; see docs/capture.md#once-triggers-exist", opens*parts))}, nil
 }
 
 // triggerFinding returns the finding about a trigger that differs from the map and can be seen.

@@ -427,12 +427,20 @@ var settings = []setting{
 	{[]string{"@@GLOBAL.super_read_only"}, func(v string) (Finding, bool) {
 		return found(Critical, "this MySQL is read-only, even for administrators", "super_read_only is "+v, "name the primary in --mysql-dsn"), isOn(v)
 	}},
+	{[]string{"@@GLOBAL.wsrep_on"}, func(v string) (Finding, bool) { return severalWriters("a Galera cluster"), isOn(v) }},
+	{[]string{"@@GLOBAL.group_replication_single_primary_mode"}, func(v string) (Finding, bool) {
+		return severalWriters("Group Replication with several primaries"), v != "" && !isOn(v)
+	}},
 	// The settings below cannot be wrong: sessions of unstale pin them and read them back. They may
 	// surprise applications.
 	{[]string{"@@GLOBAL.transaction_isolation", "@@GLOBAL.tx_isolation"}, nil},
 	{[]string{"@@GLOBAL.time_zone"}, nil},
 	{[]string{"@@GLOBAL.log_bin"}, nil},
 	{[]string{"@@GLOBAL.binlog_format"}, nil},
+}
+
+func severalWriters(of string) Finding {
+	return found(Info, "other servers take writes too", "it is a node of "+of, "let all workers use one node: docs/topologies.md")
 }
 
 // mysqlSettings also repeats the queries of a worker's start. Sessions are pinned, and were read
