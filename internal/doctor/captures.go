@@ -105,7 +105,7 @@ func openTables(ctx context.Context, c *capture.Capturer, on *session.Sessions) 
 	}
 	return []Finding{found(Warning, "the table cache is too small for foreign keys, so each delete in "+table+" reads definitions of tables again",
 		fmt.Sprintf("it opens about %d tables, one for each path of foreign keys; a session has %d of table_open_cache %d", opens, all/parts, all),
-		fmt.Sprintf("SET PERSIST table_open_cache = %d; see docs/capture.md#once-triggers-exist", opens*parts))}, nil
+		fmt.Sprintf("SET PERSIST table_open_cache = %d; see docs/capture.md#what-it-may-cost", opens*parts))}, nil
 }
 
 // triggerFinding returns the finding about a trigger that differs from the map and can be seen.
