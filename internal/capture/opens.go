@@ -12,7 +12,7 @@ const mostOpens = 100_000
 // many. MySQL (9.7.4) opens a table once for each path of foreign keys to it, with what its triggers
 // write: findings/mysql-cascades-open-tables-by-path.sh. MariaDB opens each once, so for it the number
 // is 0.
-func (c *Capturer) MostOpens(ctx context.Context) (table string, n int, err error) {
+func MostOpens(ctx context.Context, c *Capturer) (table string, n int, err error) {
 	keys, err := readForeignKeys(ctx, c.DB)
 	if err != nil {
 		return "", 0, err

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/unstale/unstale/internal/capture"
 	"github.com/unstale/unstale/internal/doctor"
 	"github.com/unstale/unstale/internal/servers"
 )
@@ -131,7 +132,7 @@ func TestCaptureOpensTables(t *testing.T) {
 	w.useMap(everything + "capture:\n  layer0: {entity: product, id: id}\n")
 	w.applyTriggers()
 	const text = "the table cache is too small for foreign keys"
-	_, most, err := w.capturer().MostOpens(t.Context())
+	_, most, err := capture.MostOpens(t.Context(), w.capturer())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -85,7 +85,7 @@ func captures(ctx context.Context, e *Inputs) (all []Finding, err error) {
 
 // openTables compares what a delete opens with the part of the table cache that one session has.
 func openTables(ctx context.Context, c *capture.Capturer, on *session.Sessions) ([]Finding, error) {
-	table, opens, err := c.MostOpens(ctx)
+	table, opens, err := capture.MostOpens(ctx, c)
 	if opens == 0 || err != nil {
 		return nil, err
 	}
