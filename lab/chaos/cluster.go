@@ -81,6 +81,22 @@ func (c *cluster) fresh() (name, value string) {
 	return "wsrep_sync_wait", "15"
 }
 
+// caughtUp waits until all nodes have what was committed.
+func (c *cluster) caughtUp(ctx context.Context) error {
+	name, value := c.fresh()
+	for _, node := range c.nodes {
+		db, err := open(node.DSN(database), map[string]string{name: value})
+		if err != nil {
+			return err
+		}
+		_, err = db.ExecContext(ctx, "SELECT COUNT(*) FROM cache_outbox")
+		if err := errors.Join(err, db.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // inCluster are the faults of nodes, instead of those of one server.
 var inCluster = []fault{
 	{"node killed", 0, 2 * time.Second, killNode},
@@ -112,23 +128,15 @@ const (
 	areOnline = "SELECT COUNT(*) = 3 FROM performance_schema.replication_group_members WHERE MEMBER_STATE = 'ONLINE'"
 )
 
-// ping connects once.
-func ping(ctx context.Context, dsn string) error {
+// ask asks a node a question with a yes or a no.
+func ask(ctx context.Context, node *servers.MySQL, question string) (yes bool, err error) {
+	return askAt(ctx, rig.DSN(node, ""), question)
+}
+
+func askAt(ctx context.Context, dsn, question string) (yes bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	db, err := sql.Open("mysql", dsn)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	return db.PingContext(ctx)
-}
-
-// ask asks a node a question with a yes or a no.
-func ask(ctx context.Context, node *servers.MySQL, question string) (yes bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	db, err := sql.Open("mysql", rig.DSN(node, ""))
 	if err != nil {
 		return false, err
 	}

@@ -63,10 +63,14 @@ func startProxy(ctx context.Context, nodes []*servers.MySQL, dir string) (*proxy
 	if p.gone, err = servers.Start(p.cmd); err != nil {
 		return nil, err
 	}
-	last := error(nil)
-	err = rig.Wait(ctx, 30*time.Second, 100*time.Millisecond, func() (bool, error) {
-		last = ping(ctx, "root@tcp("+p.addr+")/")
-		return last == nil, nil
+	last, led := error(nil), 0 // times in a row: until it has checked them, it leads to each node
+	err = rig.Wait(ctx, 30*time.Second, 200*time.Millisecond, func() (bool, error) {
+		led++
+		var primary bool
+		if primary, last = askAt(ctx, "root@tcp("+p.addr+")/", isPrimary); !primary || last != nil {
+			led = 0
+		}
+		return led == 20, nil
 	})
 	if err != nil {
 		text, _ := os.ReadFile(log.Name())

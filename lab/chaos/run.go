@@ -41,8 +41,14 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	defer c.KillAll()
 	s.remap = c.Remap
 	c.Each = func(n int) []string { return []string{"MYSQL_DSN=" + s.workerDSN(n)} }
-	if _, err := c.Call(lasting, "migrate", "up"); err != nil {
+	// through one node, not a proxy
+	if _, err := c.Call(lasting, "migrate", "up", "--mysql-dsn", account+"@tcp("+s.mysql.Addr()+")/"+database); err != nil {
 		return nil, err
+	}
+	if s.cluster != nil {
+		if err := s.cluster.caughtUp(lasting); err != nil {
+			return nil, err
+		}
 	}
 	p := &play{cfg: cfg, stage: s, fleet: c, shop: newShop(s), began: time.Now()}
 	p.schedule = newSchedule(cfg.Seed, s, c, &p.counts)

@@ -44,7 +44,10 @@ type stage struct {
 // gone.
 type window struct{ from, to time.Time }
 
-const database = "chaos"
+const (
+	database = "chaos"
+	account  = "unstale:chaos" // of the workers
+)
 
 const (
 	claimTimeout = 3 * time.Second // of the workers: what a frozen one costs
@@ -223,7 +226,7 @@ func (s *stage) workerDSN(n int) string {
 	if s.toOther != nil && n%2 == 1 {
 		link = s.toOther
 	}
-	return "unstale:chaos@tcp(" + link.Addr() + ")/" + database
+	return account + "@tcp(" + link.Addr() + ")/" + database
 }
 
 // workerEnv returns the workers' settings, and how they reach the stage.

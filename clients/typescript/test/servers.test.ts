@@ -77,16 +77,16 @@ describe.each(libraries)("with %s", (library) => {
 
   test("a burst at a Redis that hangs waits for two timeouts, then loads", async () => {
     const server = await start();
-    const cache = cacheOf(connector(library, server.port), { timeout: 300, breaker: { failures: 1000 } });
+    const cache = cacheOf(connector(library, server.port), { timeout: 1000, breaker: { failures: 1000 } });
     await cache.fetch(read, () => "stored");
     server.signal("SIGSTOP");
     const begun = performance.now();
     const reads = Array.from({ length: 20_000 }, (_, i) => readOf<number>(`${i}`, { ttl: 60_000 }));
     await Promise.all(reads.map((one, i) => cache.fetch(one, () => i)));
-    expect(performance.now() - begun).toBeLessThan(5000); // not 20 times
+    expect(performance.now() - begun).toBeLessThan(18_000); // not 20 times
     expect(cache.stats().errors).toBe(20_000);
     server.signal("SIGCONT");
-  });
+  }, 60_000);
 
   test("a caller does not wait for a Redis that hangs twice after its load", async () => {
     const server = await start();
@@ -142,11 +142,11 @@ describe.each(libraries)("with %s", (library) => {
 
   test("an answer that came while this process did not run counts", async () => {
     const server = await start();
-    const cache = cacheOf(connector(library, server.port), { timeout: 20 });
+    const cache = cacheOf(connector(library, server.port), { timeout: 100 });
     await eventually("a stored value", async () => (await cache.fetchResult(read, () => "stored")).source === "redis");
     const value = cache.fetch(read, () => "loaded");
     process.nextTick(() => {
-      for (const end = performance.now() + 100; performance.now() < end; ); // the request is sent
+      for (const end = performance.now() + 1000; performance.now() < end; ); // the request is sent
     });
     expect(await value).toBe("stored");
   });
