@@ -77,13 +77,13 @@ describe.each(libraries)("with %s", (library) => {
 
   test("a burst at a Redis that hangs waits for two timeouts, then loads", async () => {
     const server = await start();
-    const cache = cacheOf(connector(library, server.port), { timeout: 1000, breaker: { failures: 1000 } });
+    const cache = cacheOf(connector(library, server.port), { timeout: 2000, breaker: { failures: 1000 } });
     await cache.fetch(read, () => "stored");
     server.signal("SIGSTOP");
     const begun = performance.now();
     const reads = Array.from({ length: 20_000 }, (_, i) => readOf<number>(`${i}`, { ttl: 60_000 }));
     await Promise.all(reads.map((one, i) => cache.fetch(one, () => i)));
-    expect(performance.now() - begun).toBeLessThan(18_000); // not 20 times
+    expect(performance.now() - begun).toBeLessThan(38_000); // not 20 times
     expect(cache.stats().errors).toBe(20_000);
     server.signal("SIGCONT");
   }, 60_000);
