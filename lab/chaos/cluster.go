@@ -226,7 +226,8 @@ func (c *cluster) whole(ctx context.Context) error {
 		return nil
 	}
 	agreed := 0 // times in a row: a node that thaws is a member until the others expel it
-	return rig.Wait(ctx, time.Minute, 200*time.Millisecond, func() (bool, error) {
+	var failed error
+	err := rig.Wait(ctx, 4*time.Minute, 200*time.Millisecond, func() (bool, error) {
 		agreed++
 		for i, node := range c.nodes {
 			if all, err := ask(ctx, node, areOnline); err == nil && all {
@@ -234,11 +235,13 @@ func (c *cluster) whole(ctx context.Context) error {
 			}
 			agreed = 0
 			if left, err := ask(ctx, node, "SELECT COUNT(*) > 0 FROM performance_schema.replication_group_members WHERE MEMBER_ID = @@server_uuid AND MEMBER_STATE IN ('OFFLINE', 'ERROR') OR MEMBER_ID = ''"); err == nil && left {
-				if err := c.group.Join(ctx, i); err != nil {
-					return false, err
-				}
+				failed = c.group.Join(ctx, i) // it may time out on a busy machine: again
 			}
 		}
 		return agreed == 10, nil
 	})
+	if err != nil {
+		return errors.Join(err, failed)
+	}
+	return nil
 }

@@ -98,7 +98,7 @@ func (s *schedule) disturbServers(ctx context.Context) error {
 		}
 		s.deck = s.deck[1:]
 		// A fault runs to its end even if ctx ends, so that nothing stays half broken.
-		lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Minute)
+		lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Minute)
 		err := next.play(lasting, s.stage, hold)
 		cancel()
 		if err != nil {
