@@ -136,8 +136,8 @@ func (c *Capturer) Plan(ctx context.Context) ([]Change, error) {
 }
 
 // Examine is like Plan, and also checks that the definer still has the privileges of the triggers,
-// and will have them after a schema change that copies a table.
-// The error lists what is missing; the changes are returned in any case.
+// and will have them after a schema change that copies a table. The error lists the privileges that
+// it lacks; the changes are returned in any case.
 func (c *Capturer) Examine(ctx context.Context) ([]Change, error) {
 	changes, wanted, definer, err := c.plan(ctx)
 	if err == nil {
@@ -289,11 +289,7 @@ func compare(wanted []Trigger, existing []Existing, copies []tableCopy, definer 
 			c.State = Unknown
 			continue
 		case c.Have == nil:
-			if slices.ContainsFunc(left, func(e Existing) bool {
-				return e.Timing == c.Want.Timing && e.Event == c.Want.Event && slices.ContainsFunc(copies, func(one tableCopy) bool {
-					return one.moves && one.of == c.Want.Table && one.name == e.Table
-				})
-			}) {
+			if slices.ContainsFunc(copies, func(one tableCopy) bool { return one.took(*c.Want, left) }) {
 				c.State = Moved
 			}
 		case !c.Want.is(*c.Have) && c.Want.older().Body == c.Have.older().Body:
@@ -313,19 +309,35 @@ func compare(wanted []Trigger, existing []Existing, copies []tableCopy, definer 
 	}
 	for _, e := range left {
 		change := Change{State: NotInMap, Have: &e}
-		moved := !e.madeFor(e.Table)
 		if i := slices.IndexFunc(copies, func(one tableCopy) bool { return one.name == e.Table && (one.tool != "" || !lacks(one.of)) }); i >= 0 {
 			change.State, change.Of = OnCopy, copies[i].of
 		} else if slices.ContainsFunc(wanted, func(w Trigger) bool { return w.sameEvent(e) }) {
 			change.State = Duplicate
-		} else if i := slices.IndexFunc(names[e.firstName()], func(w *Trigger) bool { return w.Table != e.Table }); i >= 0 {
-			change.State, change.Of = RenamedAway, names[e.firstName()][i].Table
-		} else if i := slices.IndexFunc(wanted, func(w Trigger) bool { return moved && w.Table != e.Table && e.madeFor(w.Table) }); i >= 0 {
-			change.State, change.Of = RenamedAway, wanted[i].Table
+		} else if of := e.renamedFrom(wanted, names); of != "" {
+			change.State, change.Of = RenamedAway, of
 		}
 		all = append(all, change)
 	}
 	return all
+}
+
+// renamedFrom returns the wanted table that the table of e was when e was created, "" for none. names
+// are the wanted triggers by their first name.
+func (e Existing) renamedFrom(wanted []Trigger, names map[string][]*Trigger) string {
+	for _, w := range names[e.firstName()] {
+		if w.Table != e.Table {
+			return w.Table
+		}
+	}
+	if e.madeFor(e.Table) {
+		return ""
+	}
+	for _, w := range wanted {
+		if w.Table != e.Table && e.madeFor(w.Table) {
+			return w.Table
+		}
+	}
+	return ""
 }
 
 // is reports whether e is the same trigger.

@@ -9,9 +9,9 @@ import (
 const mostOpens = 100_000
 
 // MostOpens returns the captured table whose deletes open the most tables in MySQL, and about how
-// many. MySQL (9.7.4) opens a table once for each path of foreign keys to it, with what its triggers
-// write: findings/mysql-cascades-open-tables-by-path.sh. MariaDB opens each once, so for it the number
-// is 0.
+// many. MySQL (9.7.4) opens a table once for each path of foreign keys to it, with the outbox if it
+// has triggers: findings/mysql-cascades-open-tables-by-path.sh. MariaDB opens each table once, so for
+// MariaDB the number is 0.
 func MostOpens(ctx context.Context, c *Capturer) (table string, n int, err error) {
 	keys, err := readForeignKeys(ctx, c.DB)
 	if err != nil {
@@ -37,7 +37,7 @@ func MostOpens(ctx context.Context, c *Capturer) (table string, n int, err error
 	return table, n, nil
 }
 
-// countOpens counts what a delete in a table opens, which path leads to.
+// countOpens counts the tables that a delete opens from a table on, to which path leads.
 func countOpens(children map[string][]string, captured map[string]bool, path []string, table string) (n int) {
 	if slices.Contains(path, table) {
 		return 0

@@ -27,7 +27,7 @@ type ChangeState string
 
 // The states of schema changes.
 const (
-	Copying  ChangeState = "copying"  // the table and its triggers are in use, beside a copy
+	Copying  ChangeState = "copying"  // the table and its triggers are in use, and a copy exists
 	Moving   ChangeState = "moving"   // triggers have been moved to the copy
 	Replaced ChangeState = "replaced" // the triggers are on the old table
 	Foreign  ChangeState = "foreign"  // another account, mode or tool has created the triggers
@@ -47,6 +47,13 @@ type tableCopy struct {
 	name, of string
 	tool     string // "": a name that people choose, too
 	moves    bool   // the tool moves triggers to it before it takes the place
+}
+
+// took reports whether a tool has moved a wanted trigger to the copy.
+func (c tableCopy) took(w Trigger, existing []Existing) bool {
+	onCopy := w
+	onCopy.Table = c.name
+	return c.moves && c.of == w.Table && slices.ContainsFunc(existing, onCopy.sameEvent)
 }
 
 const (
@@ -90,7 +97,7 @@ func readCopies(ctx context.Context, db *sql.DB, captured []string) (copies []ta
 	return copies, tables, err
 }
 
-// toolName returns the name that gh-ost gives a table, of 64 bytes at most.
+// toolName returns the name that gh-ost gives a table: up to 64 bytes.
 func toolName(table, suffix string) string {
 	return "_" + table[:min(len(table), 64-1-len(suffix))] + suffix
 }
@@ -184,11 +191,11 @@ func explain(c *Capturer, table string, changes []Change, copies []tableCopy, ta
 		if runs || len(missing) > 0 || len(on) == 0 && !isOldName(name, table) {
 			continue
 		}
-		var next []string // no DROP TABLE, which someone would paste
+		var next []string // no DROP TABLE, which an operator would paste
 		if len(on)+len(foreign) > 0 {
 			next = []string{apply}
 		}
-		add(Left, on, next, "%s, whose place it took, still exists; when nothing needs that table any more, drop it", name)
+		add(Left, on, next, "%s, whose place it took, still exists; when nothing needs that table, drop it", name)
 	}
 	return all
 }

@@ -89,17 +89,17 @@ func openTables(ctx context.Context, c *capture.Capturer, on *session.Sessions) 
 	if opens == 0 || err != nil {
 		return nil, err
 	}
-	size := map[string]int{"table_open_cache": 0, "table_open_cache_instances": 0}
-	for name := range size {
-		value, err := on.Variable(ctx, "@@GLOBAL."+name)
+	var sizes [2]int
+	for i, name := range [...]string{"@@GLOBAL.table_open_cache", "@@GLOBAL.table_open_cache_instances"} {
+		value, err := on.Variable(ctx, name)
 		if err != nil {
 			return nil, err
 		}
-		if size[name], err = strconv.Atoi(value); err != nil {
-			return nil, fmt.Errorf("%s is %q: %w", name, value, err)
+		if sizes[i], err = strconv.Atoi(value); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	all, parts := size["table_open_cache"], size["table_open_cache_instances"]
+	all, parts := sizes[0], sizes[1]
 	if opens*parts <= all {
 		return nil, nil
 	}

@@ -151,11 +151,11 @@ func (s *State) InOutage() bool {
 	return s.outage != nil
 }
 
-// mostContended is how many rollbacks in a row are no outage.
+// mostContended is how many rollbacks in a row do not count as an outage.
 const mostContended = 10
 
-// Contended reports whether err is a rollback because another worker was first, which is no outage
-// unless it was the last n times too, and counts it.
+// Contended reports whether err is a rollback because another session was first, and counts it. n is
+// how many came directly before; after mostContended, the next one counts as an outage.
 func (s *State) Contended(err error, n int) bool {
 	if !session.IsRollback(err) || n >= mostContended {
 		return false

@@ -40,8 +40,7 @@ type GaleraOptions struct {
 }
 
 // A Galera is a set of private MariaDB servers that form a Galera cluster. All take writes. Kill,
-// Pause and Resume work as with other servers. A killed node is a member again after Rejoin, not
-// after Restart.
+// Pause and Resume work as with other servers. A killed node needs Rejoin instead of Restart.
 type Galera struct {
 	Nodes []*MySQL
 
@@ -49,12 +48,11 @@ type Galera struct {
 	buses  []string // addresses of the nodes among each other
 }
 
-// StartGalera starts the nodes of a cluster, and returns when all are synced. It needs the library of
-// GaleraLibrary. The caller must Close the cluster.
+// StartGalera starts the nodes of a cluster, and returns when all are synced. It needs the library
+// of GaleraLibrary. The caller must Close the cluster.
 //
-// A node that joins copies no data, which would need programs that Debian has elsewhere: it gets the
-// writes that it lacks. All nodes begin with the same template, so it starts at the position of the
-// cluster.
+// A node that joins gets the writes that it lacks. It copies no data, which would need programs that
+// Debian has elsewhere. All nodes begin with the same template, at the position of the cluster.
 func StartGalera(ctx context.Context, o GaleraOptions) (_ *Galera, err error) {
 	library, err := GaleraLibrary()
 	if err != nil {
@@ -118,8 +116,8 @@ func StartGalera(ctx context.Context, o GaleraOptions) (_ *Galera, err error) {
 	return g, err
 }
 
-// positionScript is what the servers run on both sides when a node joins. It hands on the position
-// from which the node gets what it lacks, and refuses to copy all data.
+// positionScript runs at both servers when a node joins. It passes on the position after which the
+// node lacks writes, and refuses to copy all data.
 const positionScript = `#!/bin/sh
 position=${0%/*}/position
 while [ $# -gt 0 ]; do
@@ -144,7 +142,7 @@ fi
 
 func (g *Galera) base(i int) string { return g.folder.join(strconv.Itoa(i)) }
 
-// position makes node i start at a position of the cluster.
+// position sets the position of the cluster at which node i starts.
 func (g *Galera) position(i int, cluster, last string) error {
 	text := fmt.Sprintf("version: 2.1\nuuid: %s\nseqno: %s\n", cluster, last)
 	return os.WriteFile(filepath.Join(g.base(i), "grastate.dat"), []byte(text), 0o600)
@@ -153,8 +151,8 @@ func (g *Galera) position(i int, cluster, last string) error {
 // recovered is where a killed node ended.
 var recovered = regexp.MustCompile(`Recovered position: ([0-9a-f-]+):(\d+)`)
 
-// Rejoin starts node i, which was killed, as a member of the cluster, and returns when it has what it
-// missed: as the service of a distribution does it, from the position that its data have.
+// Rejoin starts a killed node as a member of the cluster, and returns when it has what it missed. It
+// starts at the position of the node's data, as the service of a distribution does.
 func (g *Galera) Rejoin(ctx context.Context, i int) error {
 	ctx, cancel := withStartLimit(ctx)
 	defer cancel()

@@ -73,19 +73,18 @@ func (c *cluster) close() error {
 	return errors.Join(errs...)
 }
 
-// fresh are the settings of a session that reads what was committed on any node.
-func (c *cluster) fresh() (name, value string) {
+// fresh returns the settings of a session that reads what was committed on any node.
+func (c *cluster) fresh() map[string]string {
 	if c.group != nil {
-		return "group_replication_consistency", "'BEFORE'"
+		return map[string]string{"group_replication_consistency": "'BEFORE'"}
 	}
-	return "wsrep_sync_wait", "15"
+	return map[string]string{"wsrep_sync_wait": "15"}
 }
 
 // caughtUp waits until all nodes have what was committed.
 func (c *cluster) caughtUp(ctx context.Context) error {
-	name, value := c.fresh()
 	for _, node := range c.nodes {
-		db, err := open(node.DSN(database), map[string]string{name: value})
+		db, err := open(node.DSN(database), c.fresh())
 		if err != nil {
 			return err
 		}

@@ -14,8 +14,7 @@ import (
 	"github.com/unstale/unstale/lab/rig"
 )
 
-// A proxy is HAProxy with the files of deploy/haproxy, in which only addresses, paths and the account
-// are others.
+// A proxy is HAProxy with the files of deploy/haproxy. Only their addresses, paths and account differ.
 type proxy struct {
 	addr string
 	cmd  *exec.Cmd

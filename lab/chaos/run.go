@@ -31,7 +31,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, fmt.Errorf("set the stage: %w", err)
 	}
 	defer func() { _ = s.close() }() // private servers
-	if s.cluster == nil && s.diskError != nil {
+	if s.diskError != nil {
 		fmt.Fprintf(cfg.Progress, "chaos: without the fault %q: %v\n", diskFull, s.diskError)
 	}
 	c, err := rig.New(cfg.Binary, dir, workerMap, s.workerEnv())

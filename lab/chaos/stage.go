@@ -109,55 +109,46 @@ func (s *stage) single(ctx context.Context, flavor servers.Kind) (err error) {
 	if s.mysql, err = servers.StartMySQL(ctx, servers.MySQLOptions{Flavor: flavor, Args: slices.Concat(rig.MySQLArgs, binaryLog(logs))}); err != nil {
 		return err
 	}
-	if err := s.prepare(ctx); err != nil {
-		return err
-	}
-	if s.db, err = open(s.mysql.DSN(database), nil); err != nil {
-		return err
-	}
-	s.shops = []*sql.DB{s.db}
-	s.toMySQL, err = servers.NewLink("mysql", s.mysql.Addr())
-	return err
+	return s.connect(ctx, []string{s.mysql.DSN(database)}, nil, s.mysql.Addr())
 }
 
-// several starts a cluster, and links to it.
+// several starts a cluster, and links to it: to its proxy, or to two of the nodes.
 func (s *stage) several(ctx context.Context, cfg Config, dir string) (err error) {
 	if s.cluster, err = newCluster(ctx, cfg.Flavor, cfg.Topology, dir); err != nil {
 		return err
 	}
-	s.mysql = s.cluster.nodes[0]
+	nodes := s.cluster.nodes
+	s.mysql = nodes[0]
+	if p := s.cluster.proxy; p != nil {
+		return s.connect(ctx, []string{"root@tcp(" + p.addr + ")/" + database}, s.cluster.fresh(), p.addr)
+	}
+	if s.toOther, err = servers.NewLink("other", nodes[1].Addr()); err != nil {
+		return err
+	}
+	var dsns []string
+	for _, node := range nodes {
+		dsns = append(dsns, node.DSN(database))
+	}
+	return s.connect(ctx, dsns, s.cluster.fresh(), nodes[0].Addr())
+}
+
+// connect prepares the database, and connects the checker to the first of the places where the shop
+// writes, and the workers to an address.
+func (s *stage) connect(ctx context.Context, dsns []string, ofChecker map[string]string, workers string) (err error) {
 	if err := s.prepare(ctx); err != nil {
 		return err
 	}
-	name, value := s.cluster.fresh()
-	fresh := map[string]string{name: value}
-	if p := s.cluster.proxy; p != nil {
-		dsn := "root@tcp(" + p.addr + ")/" + database
-		if s.db, err = open(dsn, fresh); err != nil {
-			return err
-		}
+	if s.db, err = open(dsns[0], ofChecker); err != nil {
+		return err
+	}
+	for _, dsn := range dsns {
 		shop, err := open(dsn, nil)
-		if err != nil {
-			return err
-		}
-		s.shops = []*sql.DB{shop}
-		s.toMySQL, err = servers.NewLink("mysql", p.addr)
-		return err
-	}
-	if s.db, err = open(s.mysql.DSN(database), fresh); err != nil {
-		return err
-	}
-	for _, node := range s.cluster.nodes {
-		shop, err := open(node.DSN(database), nil)
 		if err != nil {
 			return err
 		}
 		s.shops = append(s.shops, shop)
 	}
-	if s.toMySQL, err = servers.NewLink("mysql", s.mysql.Addr()); err != nil {
-		return err
-	}
-	s.toOther, err = servers.NewLink("other", s.cluster.nodes[1].Addr())
+	s.toMySQL, err = servers.NewLink("mysql", workers)
 	return err
 }
 
