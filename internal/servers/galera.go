@@ -117,20 +117,21 @@ func StartGalera(ctx context.Context, o GaleraOptions) (_ *Galera, err error) {
 }
 
 // positionScript runs at both servers when a node joins. It passes on the position after which the
-// node lacks writes, and refuses to copy all data.
+// node lacks writes, in a file of that join, and refuses to copy all data.
 const positionScript = `#!/bin/sh
-position=${0%/*}/position
 while [ $# -gt 0 ]; do
 	case $1 in
 	--role) role=$2 ;;
+	--address) address=$2 ;;
 	--gtid) gtid=$2 ;;
 	--bypass) bypass=yes ;;
 	esac
 	shift
 done
+[ "$role" != joiner ] || address=127.0.0.1:1/$$ # the donor gets it
+position=${0%/*}/position-${address##*/}
 if [ "$role" = joiner ]; then
-	rm -f "$position"
-	echo ready 127.0.0.1:1
+	echo "ready $address"
 	until [ -e "$position" ]; do sleep 0.05; done
 	cat "$position"
 else

@@ -125,6 +125,8 @@ const (
 	isOnline  = "SELECT COUNT(*) > 0 FROM performance_schema.replication_group_members WHERE MEMBER_ID = @@server_uuid AND MEMBER_STATE = 'ONLINE'"
 	isPrimary = isOnline + " AND MEMBER_ROLE = 'PRIMARY'"
 	areOnline = "SELECT COUNT(*) = 3 FROM performance_schema.replication_group_members WHERE MEMBER_STATE = 'ONLINE'"
+	areSynced = "SELECT COUNT(*) = 3 FROM information_schema.global_status WHERE (variable_name, variable_value) IN " +
+		"(('WSREP_CLUSTER_SIZE', '3'), ('WSREP_READY', 'ON'), ('WSREP_LOCAL_STATE_COMMENT', 'Synced'))"
 )
 
 // ask asks a node a question with a yes or a no.
@@ -216,23 +218,22 @@ func switchPrimary(ctx context.Context, s *stage, hold time.Duration) error {
 // whole waits until all nodes are members. It brings back those that were expelled, as an operator
 // does.
 func (c *cluster) whole(ctx context.Context) error {
+	question := areOnline
 	if c.galera != nil {
-		for i := range c.nodes {
-			if _, err := c.galera.Synced(ctx, i, len(c.nodes)); err != nil {
-				return err
-			}
-		}
-		return nil
+		question = areSynced // which expelled nodes become by themselves
 	}
 	agreed := 0 // times in a row: a node that thaws is a member until the others expel it
 	var failed error
 	err := rig.Wait(ctx, 4*time.Minute, 200*time.Millisecond, func() (bool, error) {
 		agreed++
 		for i, node := range c.nodes {
-			if all, err := ask(ctx, node, areOnline); err == nil && all {
+			if all, err := ask(ctx, node, question); err == nil && all {
 				continue
 			}
 			agreed = 0
+			if c.galera != nil {
+				continue
+			}
 			if left, err := ask(ctx, node, "SELECT COUNT(*) > 0 FROM performance_schema.replication_group_members WHERE MEMBER_ID = @@server_uuid AND MEMBER_STATE IN ('OFFLINE', 'ERROR') OR MEMBER_ID = ''"); err == nil && left {
 				failed = c.group.Join(ctx, i) // it may time out on a busy machine: again
 			}
