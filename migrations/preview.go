@@ -41,6 +41,26 @@ func Previews(ctx context.Context, db *sql.DB) (list []Preview, err error) {
 }
 
 var (
+	createTable  = regexp.MustCompile(`(?ms)^(CREATE TABLE .*?);$`)
+	oldestColumn = regexp.MustCompile(`(?s)ADD COLUMN (oldest .*?)'\);`)
+)
+
+// Tables returns the statements that create the tables that [Up] leaves, with the version table, and
+// no rows. Up can run on these tables, and inserts the rows.
+func Tables() (list []string, err error) {
+	text, err := files.ReadFile("00032_baseline.sql")
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range createTable.FindAllStringSubmatch(string(text), -1) {
+		list = append(list, m[1])
+	}
+	oldest := strings.ReplaceAll(oldestColumn.FindStringSubmatch(string(text))[1], "''", "'")
+	version := strings.NewReplacer("TABLE ", "TABLE IF NOT EXISTS ", ", PRIMARY", ", "+oldest+", PRIMARY").Replace(createVersionSQL)
+	return append(list, version), nil
+}
+
+var (
 	altersLine   = regexp.MustCompile(`(?m)^-- Alters: (\w+), (INSTANT|INPLACE|COPY)\.$`)
 	measuredLine = regexp.MustCompile(`(?m)^-- Ten million rows: (.+)\.$`)
 )

@@ -123,7 +123,7 @@ variable, and the variable over the default.`,
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(newRun(p), newCapture(p), newEnqueue(p), newInvalidate(p), newDead(p), newHistory(p), newTrace(p), newReplay(p), newPause(p),
 		newResume(p), newStatus(p), newDoctor(p), newACL(p), newHealth(p), newConfig(p), newVersion(p), newMan(),
-		group("migrate", "Create, upgrade or revert the outbox tables", newMigrateUp(p), newMigrateDown(p), newMigrateStatus(p)),
+		group("migrate", "Create, upgrade or revert the outbox tables", newMigrateUp(p), newMigratePrint(p), newMigrateDown(p), newMigrateStatus(p)),
 		group("map", "Draft, check, explain and test maps", newMapCheck(p), newMapExplain(p), newMapTest(p), newMapWho(p), newMapDescribe(p), newMapGenerate(p), newMapSchema(p), newMapDraft(p)),
 		group("delayed", "List or retry delayed rows", newDelayedList(p), newDelayedRetry(p)),
 		group("audit", "List operators' actions", newAuditList(p)),

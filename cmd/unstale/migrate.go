@@ -68,6 +68,25 @@ func newMigrateUp(p process) *cobra.Command {
 	return cmd
 }
 
+func newMigratePrint(p process) *cobra.Command {
+	return &cobra.Command{
+		Use:   "print",
+		Short: "Print the tables as plain CREATE TABLE statements",
+		Long: `Print the tables of the outbox as plain CREATE TABLE statements, for tools that take nothing else,
+such as VTGate or a deploy request of Vitess. Then run "unstale migrate up" on each shard: it finds
+the tables, and inserts the outbox's ID and the version.`,
+		Example: "  unstale migrate print > outbox.sql",
+		Args:    noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			list, err := migrations.Tables()
+			for _, table := range list {
+				fmt.Fprintf(p.Out, "%s;\n\n", table)
+			}
+			return err
+		},
+	}
+}
+
 func nothingToApply(ctx context.Context, p process, s *session.Sessions) error {
 	have, known, err := migrations.Versions(ctx, s.SchemaDB())
 	switch {

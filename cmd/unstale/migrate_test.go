@@ -2,7 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -159,3 +162,54 @@ func TestMigrateUpDryRun(t *testing.T) {
 		t.Errorf("after up: %q", text)
 	}
 }
+
+// The printed statements make the tables that "migrate up" makes. It then fills them.
+func TestMigratePrint(t *testing.T) {
+	t.Parallel()
+	printed, applied := testenv.MySQL(t), testenv.MySQL(t)
+	r := call(t, nil, "migrate", "print")
+	for statement := range strings.SplitSeq(strings.TrimSpace(r.out), ";\n\n") {
+		if _, err := printed.DB.Exec(strings.TrimSuffix(statement, ";")); err != nil {
+			t.Fatalf("%v: %s", err, statement)
+		}
+		if !strings.HasPrefix(statement, "CREATE TABLE IF NOT EXISTS cache_outbox") {
+			t.Error(statement)
+		}
+	}
+	dump := func(env *testenv.Database) (list []string) {
+		t.Helper()
+		rows, err := env.DB.Query("SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE() ORDER BY 1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var name, text string
+			if err := errors.Join(rows.Scan(&name), env.DB.QueryRow("SHOW CREATE TABLE "+name).Scan(&name, &text)); err != nil {
+				t.Fatal(err)
+			}
+			list = append(list, autoIncrement.ReplaceAllString(text, ""))
+		}
+		return list
+	}
+	if r := call(t, map[string]string{"MYSQL_DSN": applied.DSN}, "migrate", "up"); r.code != exitDone {
+		t.Fatalf("%+v", r)
+	}
+	if got, want := dump(printed), dump(applied); !slices.Equal(got, want) {
+		t.Errorf("%s\n\nwant:\n%s", got, want)
+	}
+	if r := call(t, map[string]string{"MYSQL_DSN": printed.DSN}, "migrate", "up"); r.code != exitDone || !strings.HasPrefix(r.out, "applied 00032_baseline.sql") {
+		t.Errorf("%+v", r)
+	}
+	if got, want := dump(printed), dump(applied); !slices.Equal(got, want) {
+		t.Errorf("%s\n\nwant:\n%s", got, want)
+	}
+	for _, query := range []string{"SELECT COUNT(*) FROM cache_outbox_source", "SELECT COUNT(*) FROM cache_outbox_version WHERE version_id = 32"} {
+		var n int
+		if err := printed.DB.QueryRow(query).Scan(&n); err != nil || n != 1 {
+			t.Errorf("%s: %d, %v", query, n, err)
+		}
+	}
+}
+
+var autoIncrement = regexp.MustCompile(` AUTO_INCREMENT=\d+`)
