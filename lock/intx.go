@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/unstale/unstale/internal/dberr"
 	"github.com/unstale/unstale/internal/mysqlerr"
 	"github.com/unstale/unstale/lock/internal/locking"
 )
@@ -377,7 +378,7 @@ type Tx interface {
 // Contract: an exclusive lock on one row by primary key, until the end of the transaction; waits
 // for a mint, or for another section of the same holder. The text contains the name in hexadecimal
 // digits, which saves a round trip to prepare it.
-const guardSQL = `SELECT LOWER(HEX(token)), @@SESSION.wait_timeout, @@SESSION.autocommit, @@SESSION.sql_mode FROM cache_outbox_locks
+const guardSQL = dberr.BannerSQL + `, LOWER(HEX(token)), @@SESSION.wait_timeout, @@SESSION.autocommit, @@SESSION.sql_mode FROM cache_outbox_locks
 WHERE name = X'%x' FOR UPDATE`
 
 // Guard guards a transaction that the caller begins and commits; in all other cases use
@@ -414,11 +415,13 @@ func (h *Held) guard(ctx context.Context, tx Tx) (autocommit bool, mode string, 
 	}
 	ctx, cancel := locks{h}.during(ctx)
 	defer cancel(nil)
-	var text string
+	var banner, text string
 	var wait int64
-	err = tx.QueryRowContext(ctx, fmt.Sprintf(guardSQL, h.claim.Name)).Scan(&text, &wait, &autocommit, &mode)
+	err = tx.QueryRowContext(ctx, fmt.Sprintf(guardSQL, h.claim.Name)).Scan(&banner, &text, &wait, &autocommit, &mode)
 	limit := 2 * wholeSeconds(h.locker.config.TTL)
 	switch n := mysqlerr.Number(err); {
+	case dberr.IsVTGate(banner):
+		err = fmt.Errorf("guard %q: %w", h.claim.Name, dberr.ErrVTGate)
 	case errors.Is(err, sql.ErrNoRows):
 		err = fmt.Errorf("guard %q: %w: MySQL has no token of it in this database; the pool must lead to the database that "+
 			"lock.Config.MySQL names, unless the token was removed, or the database restored", h.claim.Name, ErrLost)

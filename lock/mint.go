@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/unstale/unstale/internal/dberr"
 	"github.com/unstale/unstale/internal/mysqlerr"
 	"github.com/unstale/unstale/lock/internal/locking"
 )
@@ -142,14 +143,20 @@ func (m *mint) storeToken(caller context.Context, c locking.Claim) (err error) {
 var errWriters = errors.New("where several servers take writes the lock on a row is one server's, and guards nothing")
 
 // refuseManyWriters refuses, once, a server if other servers accept writes too: a row lock holds
-// only on one of them.
+// only on one of them. It refuses VTGate.
 func (m *mint) refuseManyWriters(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.checked {
 		return nil
 	}
-	var name, value string
+	var name, value, banner string
+	if err := m.db.QueryRowContext(ctx, dberr.BannerSQL).Scan(&banner); err != nil {
+		return err
+	}
+	if dberr.IsVTGate(banner) {
+		return dberr.ErrVTGate
+	}
 	err := m.db.QueryRowContext(ctx, writersSQL).Scan(&name, &value)
 	if m.checked = errors.Is(err, sql.ErrNoRows); m.checked {
 		return nil

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/unstale/unstale/internal/dberr"
 	"github.com/unstale/unstale/internal/mysqlerr"
 )
 
@@ -107,9 +108,9 @@ func fit(rows [][]any) int {
 	return len(rows)
 }
 
-// Contract: no lock (a consistent read), one row by primary key. The count is 1, unless a proxy sends
-// the statement to several servers.
-const sourceSQL = "SELECT COALESCE(MIN(id), ''), COUNT(*) FROM cache_outbox_source WHERE one = 1"
+// Contract: no lock (a consistent read), one row by a scan. The count is 1, unless a proxy sends the
+// statement to several servers: by the key, it would choose one of them.
+const sourceSQL = "SELECT COALESCE(MIN(id), ''), COUNT(*) FROM cache_outbox_source"
 
 // severalOutboxes is the error of a database that has several outboxes.
 func severalOutboxes(n int) error {
@@ -189,7 +190,8 @@ const (
 //
 // Afterwards, WithoutCapture enables the triggers again, even if fn returns an error or panics. If
 // that fails, it closes the connection. fn must not use the connection after it returns. The error
-// comes from fn or from the connection. WithoutCapture is safe for concurrent use.
+// comes from fn or from the connection, or says that db leads to VTGate of Vitess, which does not
+// tell triggers. WithoutCapture is safe for concurrent use.
 func WithoutCapture(ctx context.Context, db Pool, fn func(conn *sql.Conn) error) error {
 	conn, err := db.Conn(ctx)
 	if err != nil {
@@ -202,6 +204,13 @@ func WithoutCapture(ctx context.Context, db Pool, fn func(conn *sql.Conn) error)
 		}
 		_ = conn.Close() // or Raw has closed it
 	}()
+	var banner string
+	if err := conn.QueryRowContext(ctx, dberr.BannerSQL).Scan(&banner); err != nil {
+		return fmt.Errorf("switch capture off: %w", err)
+	}
+	if dberr.IsVTGate(banner) { // the triggers on a shard do not see the variable
+		return fmt.Errorf("switch capture off: %w", dberr.ErrVTGate)
+	}
 	if _, err := conn.ExecContext(ctx, captureOffSQL); err != nil {
 		return fmt.Errorf("switch capture off: %w", err)
 	}

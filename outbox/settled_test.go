@@ -391,6 +391,16 @@ func TestSeveralOutboxes(t *testing.T) {
 	if id, err := outbox.Source(t.Context(), env.DB); id != "" || err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("source %q, %v", id, err)
 	}
+	token, err := outbox.InTxToken(t.Context(), env.DB, func(tx *sql.Tx, writes *outbox.Writes) error {
+		err := writes.Enqueue(t.Context(), tx, products(1)...)
+		if again := writes.Enqueue(t.Context(), tx, products(1)...); again == nil {
+			t.Error("the second call enqueued a row")
+		}
+		return err
+	})
+	if !token.IsZero() || err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("token %v, %v", token, err)
+	}
 	exec(t, env.DB, "CREATE OR REPLACE VIEW cache_outbox_source AS SELECT one, id FROM shard")
 	checkSettled(t, env.DB, tokens[0], true)
 }

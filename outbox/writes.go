@@ -35,7 +35,8 @@ type Writes struct {
 const tokenSQL = "SELECT s.id, UNIX_TIMESTAMP(), @@SESSION.auto_increment_increment FROM cache_outbox_source AS s LOCK IN SHARE MODE"
 
 // Enqueue is like the function [Enqueue], and also collects the rows. The first call runs one more
-// query, which reads the ID of the outbox. Rows with NotBefore are not part of the token.
+// query, which reads the ID of the outbox; it fails if tx leads to several shards, each with an
+// outbox of its own. Rows with NotBefore are not part of the token.
 func (w *Writes) Enqueue(ctx context.Context, tx QueryTx, invalidations ...Invalidation) error {
 	now, later, err := encodeAll(ctx, invalidations)
 	if err != nil {
@@ -79,7 +80,15 @@ func (w *Writes) readParts(ctx context.Context, tx QueryTx) error {
 	if err := rows.Scan(&w.token.source, &w.token.made, &w.step); err != nil {
 		return fmt.Errorf("read the outbox's id: %w", err)
 	}
-	return rows.Close()
+	n := 1
+	for rows.Next() {
+		n++
+	}
+	if n > 1 {
+		w.token = Token{}
+		return severalOutboxes(n)
+	}
+	return errors.Join(rows.Err(), rows.Close())
 }
 
 // inserted records the rows of one statement. The server gives such a statement consecutive IDs,

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/unstale/unstale/internal/dberr"
 	"github.com/unstale/unstale/internal/schema"
 	"github.com/unstale/unstale/internal/servers"
 	"github.com/unstale/unstale/internal/testenv"
@@ -77,11 +78,13 @@ func TestASchemaBeforeTheBaseline(t *testing.T) {
 	}
 }
 
-// A server that accepts SKIP LOCKED and locks nothing is refused by every command, with the reason.
-func TestServerThatLocksNothing(t *testing.T) {
+// A server that accepts SKIP LOCKED and locks nothing, and VTGate, are refused by every command, with
+// the reason.
+func TestServersThatDoNotFit(t *testing.T) {
 	t.Parallel()
 	banners := map[string][2]string{
 		"TiDB (version 8.0.11-TiDB-v8.5.0)": {"8.0.11-TiDB-v8.5.0", "TiDB Server (Apache License 2.0) Community Edition, MySQL 8.0 compatible"},
+		"VTGate":                            {"8.4.6-Vitess", "Version: 24.0.4 (Git revision  branch '') built on Mon Nov 30 00:00:00 UTC 2026"},
 	}
 	if testenv.OwnFlavor(t) == servers.KindMySQL { // MariaDB can only change its version
 		banners["Dolt (version 8.0.33)"] = [2]string{"8.0.33", "Dolt"}
@@ -93,8 +96,11 @@ func TestServerThatLocksNothing(t *testing.T) {
 			const query = "SELECT VERSION() AS version, @@version_comment AS comment"
 			w.env["MYSQL_DSN"] = testenv.OwnBannered(t, query, banner[0], banner[1]).DSN
 			reason := "the server is " + name + ", which takes no lock for SKIP LOCKED, so two workers would claim the same row"
-			const cure = "use MySQL 8.0.20, MariaDB 10.6, or a later version"
-			for _, args := range [][]string{{"run"}, {"run", "--once"}, {"migrate", "up"}, {"migrate", "status"}, {"doctor"}, {"doctor", "--prove"}} {
+			cure := "use MySQL 8.0.20, MariaDB 10.6, or a later version"
+			if name == "VTGate" {
+				reason, cure, _ = strings.Cut(dberr.ErrVTGate.Error(), "; ")
+			}
+			for _, args := range [][]string{{"run"}, {"run", "--once"}, {"migrate", "up"}, {"migrate", "status"}, {"status"}, {"enqueue", "product", "1"}, {"doctor"}, {"doctor", "--prove"}} {
 				r := call(t, w.env, args...)
 				if r.code != exitFail || !strings.Contains(r.out+r.err, reason) || !strings.Contains(r.out+r.err, cure) {
 					t.Errorf("%q: %+v", args, r)

@@ -1,5 +1,5 @@
-// Package dberr has the errors that several packages export under the same name, so errors.Is
-// finds them whichever package returned them.
+// Package dberr has the errors of a database that several packages return. Some export them under the
+// same name, so errors.Is finds them whichever package returned them.
 package dberr
 
 import "errors"

@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/unstale/unstale/internal/credentials"
+	"github.com/unstale/unstale/internal/dberr"
 )
 
 // A session defines the settings that a pool pins in each of its sessions, regardless of the
@@ -181,15 +182,19 @@ const bannerSQL = "SELECT VERSION() AS version, @@version_comment AS comment"
 // Their banners contain these names: "8.0.11-TiDB-v8.5.0" is a version, "Dolt" a comment.
 var lockless = []string{"TiDB", "Dolt"}
 
-// pin sets the pins and reads them back, because a proxy may swallow a SET. It first refuses
-// lockless servers: some of them refuse pins too, with an error that does not name the cause.
+// pin sets the pins and reads them back, because a proxy may swallow a SET. It first refuses VTGate
+// and lockless servers: they refuse pins too, with an error that does not name the cause.
 func (p pinned) pin(ctx context.Context, conn driver.Conn) error {
 	banner, err := readRow(ctx, conn, bannerSQL)
 	if err != nil {
 		return err
 	}
+	names := banner["version"] + " " + banner["comment"]
+	if dberr.IsVTGate(names) {
+		return SettingError(dberr.ErrVTGate.Error())
+	}
 	for _, name := range lockless {
-		if strings.Contains(banner["version"]+" "+banner["comment"], name) {
+		if strings.Contains(names, name) {
 			return SettingError(fmt.Sprintf("the server is %s (version %s), which takes no lock for SKIP LOCKED, so two workers would claim the same row; "+
 				"use MySQL 8.0.20, MariaDB 10.6, or a later version", name, banner["version"]))
 		}
