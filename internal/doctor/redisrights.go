@@ -436,7 +436,7 @@ const ClusterRules = "+cluster|slots +cluster|nodes"
 
 // WorkerCommands are all commands that a worker can need, some of them only in Cluster or with a
 // flag.
-var WorkerCommands = slices.Concat(commands[Worker], setCommands, ruleCommandsOf(ClusterRules), []string{"select", "subscribe", "publish", "wait", "spublish", "xrange"})
+var WorkerCommands = slices.Concat(commands[Worker], setCommands, ruleCommandsOf(ClusterRules), []string{"select", "subscribe", "publish", "wait", "spublish", "xrange", "clusterscan"})
 
 // ACLRules returns the rules of a role for ACL SETUSER. Each of them is needed.
 func ACLRules(role ACLRole, o ACLOptions) (rules []string) {

@@ -118,6 +118,9 @@ func (a *Account) plainAttempts(ctx context.Context, t Trial) []attempt {
 	}
 	if a.nodes.cluster != nil {
 		all = append(all, plain("", "cluster", "nodes"))
+		if t.Scans { // most servers do not know it, which is not a refusal
+			all = append(all, plain("a sweep scans masters again while slots move", "clusterscan", slotCursor(0)))
+		}
 	}
 	return all
 }

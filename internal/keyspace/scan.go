@@ -116,26 +116,37 @@ func (s *scan) measure(ctx context.Context, conn *redis.Conn) error {
 	return nil
 }
 
-// scanPages scans from the first cursor to the last.
+// scanPages scans from the first cursor to the last, slot by slot where that is possible.
 func (s *scan) scanPages(ctx context.Context, conn *redis.Conn, pages chan<- []string) error {
+	if slotScan := &s.sweep.sweeper.slotScan; s.stay != nil && s.stay.calm && slotScan.mayAsk() {
+		if err := s.scanSlots(ctx, conn, pages); err != errNoSlotScan {
+			return err
+		}
+		slotScan.deny()
+	}
 	for cursor, first := uint64(0), true; cursor != 0 || first; first = false {
 		names, next, err := s.page(ctx, conn, cursor)
 		if err != nil {
 			return err
 		}
-		s.pace.scanned(max(s.watch.last()-s.rtt-s.nodes, 0))
-		s.pace.spent(s.nodes)
-		select {
-		case pages <- names:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		if err := s.pace.rest(ctx); err != nil {
+		if err := s.deliver(ctx, names, pages); err != nil {
 			return err
 		}
 		cursor = next
 	}
 	return nil
+}
+
+// deliver passes the last page on, and leaves Redis alone.
+func (s *scan) deliver(ctx context.Context, names []string, pages chan<- []string) error {
+	s.pace.scanned(max(s.watch.last()-s.rtt-s.nodes, 0))
+	s.pace.spent(s.nodes)
+	select {
+	case pages <- names:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return s.pace.rest(ctx)
 }
 
 // page reads a page. In a Cluster, it also checks the master's reply about its slots. The two small
@@ -298,18 +309,12 @@ func (l *layout) parseNodes(nodes, address string) error {
 // addSlots records the slots in the line of a master, which is its own or another one's.
 func (l *layout) addSlots(id string, own bool, fields []string) error {
 	for _, f := range fields {
-		inner, moves := strings.CutPrefix(strings.TrimSuffix(f, "]"), "[")
-		low, rest, isRange := strings.Cut(inner, "-")
-		first, err := strconv.ParseUint(low, 10, 14)
-		last := first
-		if err == nil && isRange && !moves {
-			last, err = strconv.ParseUint(rest, 10, 14)
-		}
+		first, last, rest, moves, err := parseSlots(f)
 		if err != nil {
 			return err
 		}
 		to, leaves := strings.CutPrefix(rest, ">-")
-		for s := int(first); s <= int(last); s++ {
+		for s := first; s <= last; s++ {
 			switch {
 			case !own:
 				l.told[s] = id
@@ -322,6 +327,18 @@ func (l *layout) addSlots(id string, own bool, fields []string) error {
 		}
 	}
 	return nil
+}
+
+// parseSlots reads one field: a slot, a range of them, or a slot that moves, with what follows it.
+func parseSlots(field string) (first, last int, rest string, moves bool, err error) {
+	inner, moves := strings.CutPrefix(strings.TrimSuffix(field, "]"), "[")
+	low, rest, isRange := strings.Cut(inner, "-")
+	n, err := strconv.ParseUint(low, 10, 14)
+	m := n
+	if err == nil && isRange && !moves {
+		m, err = strconv.ParseUint(rest, 10, 14)
+	}
+	return int(n), int(m), rest, moves, err
 }
 
 // unseen returns where the slots are that stays have not seen, or all slots without any stay.
@@ -347,6 +364,7 @@ func (l *layout) unseen(stays map[string]*stay) (map[string]*stay, error) {
 				due[id] = &stay{}
 			}
 			due[id].slots[slot] = true
+			due[id].calm = due[id].calm || len(homes) == 1
 		}
 	}
 	return due, nil
@@ -357,7 +375,9 @@ type stay struct {
 	slots, // to see
 	gone, // the master did not have them at some page
 	left [protocol.SlotCount]bool // they were on their way from it at some page
-	reply string // the last one, by ownSlots
+	reply string                    // the last one, by ownSlots
+	calm  bool                      // some of the slots do not move
+	has   *[protocol.SlotCount]bool // by the last reply: see ownedSlots
 }
 
 // recordSlots records the CLUSTER NODES reply of the master at a page.

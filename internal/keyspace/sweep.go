@@ -56,7 +56,8 @@ type Sweeper struct {
 	unlinker *Unlinker
 	budget   *budget
 
-	failsOver  bool // Sentinel provides the address of the master
+	slotScan   clock // whether CLUSTERSCAN may be tried
+	failsOver  bool  // Sentinel provides the address of the master
 	watchEvery time.Duration
 	patience   time.Duration // how long a sweep waits for a failover
 }
@@ -223,7 +224,8 @@ const maxRounds = 5
 // reply about its slots, in one pipeline, so a slot may even leave and return between two pages. A
 // slot that is not seen is followed to the masters that have it after the round. Other moves do not
 // matter, so slots that move one by one do not keep a sweep going. A failover is the same: all
-// slots move, to the replica.
+// slots move, to the replica. With CLUSTERSCAN only the pages of a slot count, and a later round
+// scans only slots: see scanSlots.
 //
 // If a move is undone while its destination is scanned again, keys may be missed: the second sweep
 // covers that.
@@ -231,6 +233,11 @@ func (p *sweep) cluster(ctx context.Context) error {
 	patience := p.sweeper.newPatience()
 	at, due, err := p.nextRound(ctx, patience, nil)
 	for rounds := 0; err == nil && len(due) > 0; p.again(len(due)) {
+		if rounds > 1 { // until the masters agree
+			if err := sleep.For(ctx, failoverPause); err != nil {
+				return outage(err)
+			}
+		}
 		failed, roundErr := p.round(ctx, at, due)
 		if roundErr != nil {
 			return roundErr
