@@ -41,13 +41,38 @@ func ownerOf(t *testing.T, c *testenv.Cluster, slot int) int {
 	return owner
 }
 
+// moveAtomically moves a slot by CLUSTER MIGRATESLOTS of Valkey 9.
+func moveAtomically(t *testing.T, c *testenv.Cluster, slot, from, to int) {
+	t.Helper()
+	testenv.Eventually(t, "the slot to arrive", func() bool {
+		// refused while the slot is under way
+		_ = c.Direct[from].Do(t.Context(), "cluster", "migrateslots", "slotsrange", slot, slot, "node", c.IDs[to]).Err()
+		return ownerOf(t, c, slot) == to
+	})
+}
+
 // Slots move under load, including those of the beacons, to another master and back. Redis has lost
 // nothing, so no worker reports a loss, heals or withholds heartbeats: neither workers that ran
 // before, nor one that starts later, nor for a worker that stopped before.
 func TestSlotsMove(t *testing.T) {
 	t.Parallel()
+	for name, move := range map[string]func(*testing.T, *testenv.Cluster, int, int, int){
+		"key by key": func(t *testing.T, c *testenv.Cluster, slot, from, to int) { c.Migrate(t, slot, from, to, true) },
+		"atomically": moveAtomically,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			slotsMove(t, move)
+		})
+	}
+}
+
+func slotsMove(t *testing.T, move func(t *testing.T, c *testenv.Cluster, slot, from, to int)) {
 	w := newWorld(t, plainMap)
 	c := testenv.OwnCluster(t, 3, false)
+	if strings.HasSuffix(t.Name(), "atomically") && c.Direct[0].Do(t.Context(), "cluster", "getslotmigrations").Err() != nil {
+		t.Skip("the server moves slots only key by key")
+	}
 	w.url = c.URL()
 	// a master without data has lost nothing
 	if !setAll(t.Context(), c.Client, texts(100, "other:%d")) {
@@ -97,7 +122,7 @@ func TestSlotsMove(t *testing.T) {
 		for n := range 12 {
 			slot := int(protocol.Slot(strconv.Itoa(n)))
 			if from := ownerOf(t, c, slot); from != to {
-				c.Migrate(t, slot, from, to, true)
+				move(t, c, slot, from, to)
 			}
 		}
 		well(2, workers...) // the first may have begun before the last move
