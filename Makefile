@@ -51,6 +51,10 @@ test-mariadb: ## Run the tests on MariaDB
 test-matrix: ## Run the tests that talk to servers on each version that the README names; MATRIX=mariadb-11.8 runs one, DRY=yes lists them
 	@scripts/matrix $(if $(DRY),--dry-run) $(MATRIX)
 
+.PHONY: test-vitess
+test-vitess: ## Build vtcombo, and run a shop on two shards of Vitess while it, MySQL and workers are killed; ROUNDS=30 makes it longer
+	@UNSTALE_VITESS_ROUNDS='$(ROUNDS)' scripts/test-vitess
+
 .PHONY: test-docker
 test-docker: ## Run the compose file, and tests with servers in containers; needs a Docker engine with Compose
 	@scripts/test-docker

@@ -39,12 +39,17 @@ func spawn(cmd *exec.Cmd, log string) (*child, error) {
 
 // Start starts a program that dies with this process (Linux). The program runs outside this
 // process's group, so Ctrl-C reaches only this process. The channel receives the result of Wait. Do
-// not call Wait yourself, and do not give the program a pipe of package exec.
+// not call Wait yourself, and do not give the program a pipe of package exec. Of cmd.SysProcAttr, Start
+// keeps the Credential.
 //
 // The kernel ties the parent-death signal to the thread that started the child, not to the process.
 // The goroutine that starts the child therefore stays on its thread until the child is gone.
 func Start(cmd *exec.Cmd) (ended <-chan error, err error) {
-	cmd.SysProcAttr = attributes()
+	own := attributes()
+	if cmd.SysProcAttr != nil {
+		own.Credential = cmd.SysProcAttr.Credential
+	}
+	cmd.SysProcAttr = own
 	started, waited := make(chan error), make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()

@@ -28,7 +28,7 @@ var layers = [][]string{
 	// beside the program: adapters of its packages, and what only tests and the lab use
 	{"cache/cacheotel", "cache/cacheprom", "cache/cachetest", "cache/msgpack", "limit/limitprom", "lock/lockprom", "lock/zk"},
 	{"internal/servers", "internal/storetest/schematest", "internal/testenv", "internal/testenv/docker", "internal/testenv/which", "internal/storetest", "lock/internal/locktest", "internal/docs", "internal/tree", "deploy/helm/check", "scripts/image"},
-	{"lab/alter", "lab/bench", "lab/chaos", "lab/conform", "lab/demo", "lab/demo/shopcache", "lab/forgotten", "lab/peers/caches", "lab/peers/command", "lab/peers/locks", "lab/peers/outboxes", "lab/rig", "lab/upgrade", "lab/upgrade/reader", "lab/verify", "lab/verifylocks"},
+	{"lab/alter", "lab/bench", "lab/chaos", "lab/conform", "lab/demo", "lab/demo/shopcache", "lab/forgotten", "lab/peers/caches", "lab/peers/command", "lab/peers/locks", "lab/peers/outboxes", "lab/rig", "lab/upgrade", "lab/upgrade/reader", "lab/verify", "lab/verifylocks", "lab/vitess"},
 	{"lab/cmd/peers", "lab/cmd/unstale-lab"},
 }
 
