@@ -22,6 +22,7 @@ type cascaded struct {
 	reads   []string     // tables that the triggers select from
 	locks   []foreignKey // whose children the triggers lock for an update
 	trees   []string     // triggers that read a tree in their own table
+	cycles  map[cycleOf][]foreignKey
 }
 
 // newCascaded depends on the server. At READ COMMITTED, the SELECT of a trigger would see the data
@@ -29,7 +30,7 @@ type cascaded struct {
 // MariaDB in an UPDATE, INSERT ... SELECT or REPLACE ... SELECT (ha_innobase::store_lock). The suffix
 // makes it see the latest data, and wait for sessions that change it, on each level of a tree.
 func newCascaded(keys []foreignKey, mariaDB bool) *cascaded {
-	c := &cascaded{keys: keys, mariaDB: mariaDB, share: " FOR SHARE", bodies: map[string][]string{}, emptied: map[emptying][]string{}}
+	c := &cascaded{keys: keys, mariaDB: mariaDB, share: " FOR SHARE", bodies: map[string][]string{}, emptied: map[emptying][]string{}, cycles: map[cycleOf][]foreignKey{}}
 	if mariaDB {
 		c.share = " LOCK IN SHARE MODE"
 	}
@@ -135,57 +136,66 @@ var (
 )
 
 // coverDelete adds triggers for the deletion of a parent at the end of a path of keys, which begins
-// at the captured table, and of the parent's own parents.
+// at the captured table, of the tables in a cycle with it, and of their own parents.
 func (c *cascaded) coverDelete(w *writer, path []foreignKey) error {
 	last := path[len(path)-1]
-	root := last.parent
 	if last.elsewhere {
 		return w.uncovered(path[0], last, onDelete, errElsewhere)
 	}
-	var tables []string
-	for _, key := range path {
-		tables = append(tables, key.child)
-	}
-	if len(c.below(root)) > 0 {
-		tables = append(tables, root)
-		c.trees = append(c.trees, root+"\x00DELETE")
-	}
-	locks := ""
-	for level := len(path) - 1; level > 0; level-- {
-		locks += c.lockLevel(path, level)
-	}
-	with, from, where := c.level(path, insertAliases, "\n      ", c.share)
-	from += "\n      WHERE " + where
-	insert := c.insertSelect(w, "    ", w.id.of(child), withClause(with), from, nil)
-	if path[0].empties() && w.computes(path[0].columns) {
-		values, err := c.emptiedValues(w, path)
-		if err != nil {
-			return w.uncovered(path[0], last, onDelete, err)
+	roots := c.ring(w, last.parent)
+	for _, root := range roots {
+		if err := c.coverRoot(w, path, root); err != nil {
+			return err
 		}
-		insert = c.insertComputed(w, "    ", withClause(with), from, values)
-	}
-	c.extendTrigger(root, "DELETE", w.guarded(locks+insert), tables...)
-	deleted := path // the keys whose children are deleted, and not only changed
-	if path[0].empties() {
-		deleted = path[1:]
 	}
 	for _, next := range c.keys {
-		if next.child != root || w.ignores(next, onDelete) {
+		if !slices.Contains(roots, next.child) || w.ignores(next, onDelete) {
 			continue
 		}
 		if err := next.hidden(); err != nil {
 			return err
 		}
-		if next.onDelete != "CASCADE" || next.parent == next.child && !next.elsewhere {
+		if next.onDelete != "CASCADE" || !next.elsewhere && slices.Contains(roots, next.parent) {
 			continue
-		}
-		if slices.ContainsFunc(deleted, func(k foreignKey) bool { return k.child == next.parent }) {
-			return w.uncovered(path[0], next, onDelete, fmt.Errorf("%s deletes in a circle", next))
 		}
 		if err := c.coverDelete(w, append(slices.Clone(path), next)); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// coverRoot adds a trigger for the deletion of a row of a table in the cycle at the end of a path.
+func (c *cascaded) coverRoot(w *writer, path []foreignKey, root string) error {
+	d := deletion{c, w, root}
+	var tables []string
+	for _, key := range path {
+		tables = append(tables, key.child)
+		if len(c.cycle(w, key.parent)) > 0 {
+			tables = append(tables, c.ring(w, key.parent)...)
+		}
+	}
+	locks, deepest := "", len(path)-1
+	if len(c.cycle(w, root)) > 0 {
+		c.trees = append(c.trees, root+"\x00DELETE")
+	}
+	if len(c.ring(w, root)) > 1 {
+		deepest = len(path)
+	}
+	for level := deepest; level > 0; level-- {
+		locks += d.lockLevel(path, level)
+	}
+	with, from, where := d.level(path, insertAliases, "\n      ", c.share)
+	from += "\n      WHERE " + where
+	insert := c.insertSelect(w, "    ", w.id.of(child), withClause(with), from, nil)
+	if path[0].empties() && w.computes(path[0].columns) {
+		values, err := d.emptiedValues(path)
+		if err != nil {
+			return w.uncovered(path[0], path[len(path)-1], onDelete, err)
+		}
+		insert = c.insertComputed(w, "    ", withClause(with), from, values)
+	}
+	c.extendTrigger(root, "DELETE", w.guarded(locks+insert), tables...)
 	return nil
 }
 

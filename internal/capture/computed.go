@@ -59,16 +59,15 @@ type emptying struct {
 
 // emptiedValues returns the values of a row when the first key of a path sets it to NULL. Two keys
 // whose paths have one root may do so together. That can be seen only if both refer to the root.
-func (c *cascaded) emptiedValues(w *writer, path []foreignKey) ([]newValue, error) {
-	key, root := path[0], path[len(path)-1].parent
-	others, direct := c.beside(w, key, foreignKey.empties), len(path) == 1 && len(c.below(root)) == 0
-	at := emptying{root, w}
-	for _, other := range c.emptied[at] {
+func (d deletion) emptiedValues(path []foreignKey) ([]newValue, error) {
+	key, at := path[0], emptying{d.root, d.w}
+	others, direct := d.beside(d.w, key, foreignKey.empties), len(path) == 1 && len(d.cycle(d.w, d.root)) == 0
+	for _, other := range d.emptied[at] {
 		if other != key.name && !(direct && slices.ContainsFunc(others, func(k foreignKey) bool { return k.name == other })) {
 			return nil, errors.New("expressions use its columns and the columns of " + other + ", which sets NULL with it")
 		}
 	}
-	c.emptied[at] = append(c.emptied[at], key.name)
+	d.emptied[at] = append(d.emptied[at], key.name)
 	if !direct {
 		others = nil
 	}

@@ -7,7 +7,15 @@ import (
 )
 
 // A delete passes the tables of a path of foreign keys, from its last key to its first one. On each
-// level it also deletes the rows below, if the table refers to itself. Such a level is a tree.
+// level it also deletes the rows below, if the table refers to itself, or if tables refer to each
+// other in a cycle. Such a level is a tree.
+
+// A deletion is what a delete in a table deletes, for a writer.
+type deletion struct {
+	*cascaded
+	w    *writer
+	root string // the table, which has the trigger
+}
 
 // child is the alias, in a trigger, of the row that a foreign key will change.
 const child = "unstale_child"
@@ -27,11 +35,52 @@ func insertAliases(level int) string {
 
 func lockAliases(level int) string { return fmt.Sprint("unstale_level", level+1) }
 
-// below returns the keys by which a delete in a table deletes more rows of the same table.
-func (c *cascaded) below(table string) (all []foreignKey) {
-	for _, key := range c.keys {
-		if key.child == table && key.parent == table && !key.elsewhere && key.onDelete == "CASCADE" {
-			all = append(all, key)
+// A cycleOf is a table for a writer that ignores keys, or, without a writer, for all others.
+type cycleOf struct {
+	w     *writer
+	table string
+}
+
+// cycle returns the keys that make a delete in a table delete more rows of the same table: its keys
+// to itself, and all keys of a cycle of tables.
+func (c *cascaded) cycle(w *writer, table string) (own []foreignKey) {
+	at := cycleOf{w, table}
+	if len(w.Ignored) == 0 {
+		at.w = nil
+	}
+	if own, known := c.cycles[at]; known {
+		return own
+	}
+	cascades := func(k foreignKey) bool {
+		return k.onDelete == "CASCADE" && !k.elsewhere && (k.child == k.parent || !w.ignores(k, onDelete))
+	}
+	var reach func(tables map[string]bool, table string, ends func(foreignKey) (from, to string))
+	reach = func(tables map[string]bool, table string, ends func(foreignKey) (from, to string)) {
+		tables[table] = true
+		for _, k := range c.keys {
+			if from, to := ends(k); from == table && !tables[to] && cascades(k) {
+				reach(tables, to, ends)
+			}
+		}
+	}
+	above, below := map[string]bool{}, map[string]bool{}
+	reach(above, table, func(k foreignKey) (string, string) { return k.child, k.parent })
+	reach(below, table, func(k foreignKey) (string, string) { return k.parent, k.child })
+	for _, k := range c.keys {
+		if cascades(k) && above[k.child] && below[k.child] && above[k.parent] && below[k.parent] {
+			own = append(own, k)
+		}
+	}
+	c.cycles[at] = own
+	return own
+}
+
+// ring returns the tables of the cycle of a table, which may be the only one.
+func (c *cascaded) ring(w *writer, table string) []string {
+	all := []string{table}
+	for _, key := range c.cycle(w, table) {
+		if !slices.Contains(all, key.child) {
+			all = append(all, key.child)
 		}
 	}
 	return all
@@ -40,12 +89,12 @@ func (c *cascaded) below(table string) (all []foreignKey) {
 // level returns the FROM clause and the condition of the rows at the beginning of a path that a
 // delete at its end deletes or changes, and the table expressions that these read: one for each
 // tree above the first level. lock is the suffix of a SELECT of other tables than the trigger's.
-func (c *cascaded) level(path []foreignKey, name aliases, space, lock string) (with []string, from, where string) {
+func (d deletion) level(path []foreignKey, name aliases, space, lock string) (with []string, from, where string) {
 	from = "FROM " + quote(path[0].child) + " AS " + name(0)
 	for i, key := range path {
 		parent := name(i + 1)
-		if own := c.below(key.parent); len(own) > 0 {
-			with, parent = c.tree(path[i:], own, lock)
+		if own := d.cycle(d.w, key.parent); len(own) > 0 {
+			with, parent, key = d.tree(path[i:], own, lock)
 			return with, from + space + "JOIN " + parent, key.join(name(i), parent)
 		}
 		if i == len(path)-1 {
@@ -61,34 +110,84 @@ func (c *cascaded) level(path []foreignKey, name aliases, space, lock string) (w
 	return nil, from, where
 }
 
-// tree returns the table expressions up to the one with all rows that the delete deletes in the
-// parent of a path's first key, and its name: rows that another table's delete reaches, or the
-// deleted row, and all rows below these by keys of the table to itself. It has the columns that these
-// keys and the first one refer to. A row without references is the end of its branch. A circle of
-// rows ends too, because UNION omits duplicates.
-func (c *cascaded) tree(path, own []foreignKey, lock string) (with []string, name string) {
-	var names, columns []string
+// A treeColumn is a column of a tree, of one of its tables.
+type treeColumn struct{ table, name string }
+
+// tree returns the table expressions up to the tree of a path's first parent, the tree's name, and
+// the path's first key with references to the tree. A tree has all rows that the delete deletes in
+// the cycle of that parent: the rows that another table's delete reaches, or the deleted row, and
+// all rows below these by keys of the cycle. Its columns are those that these keys and the first
+// one refer to; in a row of one table, the columns of others are NULL. A row without references is
+// the end of its branch. A cycle of rows ends too, because UNION omits duplicates.
+func (d deletion) tree(path, own []foreignKey, lock string) (with []string, name string, first foreignKey) {
+	tables := d.ring(d.w, path[0].parent)
+	var columns []treeColumn
+	find := func(table, name string) int {
+		return slices.IndexFunc(columns, func(c treeColumn) bool { return c.table == table && strings.EqualFold(c.name, name) })
+	}
 	for _, key := range slices.Concat(own, path[:1]) {
 		for _, reference := range key.references {
-			if indexFold(names, reference) < 0 {
-				names, columns = append(names, reference), append(columns, quote(reference))
+			if find(key.parent, reference) < 0 {
+				columns = append(columns, treeColumn{key.parent, reference})
 			}
 		}
 	}
-	of := func(row string) string { return row + "." + strings.Join(columns, ", "+row+".") }
-	name, first := treeRow, "SELECT "+of(oldRow)
-	if len(path) == 1 { // the table of the trigger, whose rows it cannot lock
-		lock = c.share
-	} else {
+	list := func(value func(i int, of treeColumn) string) string {
+		var all []string
+		for i, column := range columns {
+			all = append(all, value(i, column))
+		}
+		return strings.Join(all, ", ")
+	}
+	as := func(i int, of treeColumn) string { // its name in the tree
+		if len(tables) == 1 {
+			return of.name
+		}
+		return fmt.Sprint(treeRow, "_", i)
+	}
+	toTree := func(key foreignKey) foreignKey {
+		key.references = slices.Clone(key.references)
+		for i, reference := range key.references {
+			at := find(key.parent, reference)
+			key.references[i] = as(at, columns[at])
+		}
+		return key
+	}
+	row := func(table, alias, others string) string {
+		return "SELECT " + list(func(_ int, of treeColumn) string {
+			switch {
+			case of.table == table:
+				return alias + "." + quote(of.name)
+			case others == "":
+				return "NULL"
+			}
+			return fmt.Sprint(others, slices.Index(tables, of.table), ".", quote(of.name))
+		})
+	}
+	name = treeRow
+	start, alias, from, end := d.root, oldRow, "", ""
+	if len(path) > 1 {
 		name += fmt.Sprint(len(path) - 1)
-		above, from, where := c.level(path[1:], insertAliases, " ", lock)
-		with, first = above, "SELECT "+of(child)+" "+from+" WHERE "+where+lock
+		var where string
+		with, from, where = d.level(path[1:], insertAliases, " ", lock)
+		start, alias, from, end = path[1].child, child, " "+from, " WHERE "+where+lock
+	} else if len(tables) > 1 {
+		from = " FROM (SELECT 1) AS unstale_one"
 	}
-	text := name + " (" + strings.Join(columns, ", ") + ") AS (\n        (" + first + ")"
+	for i, table := range tables { // the first SELECT gives the columns their types
+		if table != start {
+			from += fmt.Sprint(" LEFT JOIN ", quote(table), " AS unstale_none", i, " ON FALSE")
+		}
+	}
+	text := name + " (" + list(func(i int, of treeColumn) string { return quote(as(i, of)) }) + ") AS (\n        (" + row(start, alias, "unstale_none") + from + end + ")"
 	for _, key := range own {
-		text += "\n        UNION (SELECT " + of(child) + " FROM " + name + " JOIN " + quote(key.child) + " AS " + child + " ON " + key.join(child, name) + lock + ")"
+		locks := lock
+		if key.child == d.root { // whose rows its trigger cannot lock
+			locks = d.share
+		}
+		text += "\n        UNION (" + row(key.child, child, "") + " FROM " + name + " JOIN " + quote(key.child) + " AS " + child + " ON " + toTree(key).join(child, name) + locks + ")"
 	}
-	return append(with, text+")"), name
+	return append(with, text+")"), name, toTree(path[0])
 }
 
 // withClause returns the WITH clause of table expressions, or "".
@@ -104,21 +203,25 @@ func withClause(all []string) string {
 // locks. Without the exclusive lock, such a child could be committed after the trigger has read the
 // children and before the foreign key deletes them. DO cannot replace SELECT INTO: in MariaDB DO
 // ignores a lock wait timeout.
-func (c *cascaded) lockLevel(path []foreignKey, level int) string {
+func (d deletion) lockLevel(path []foreignKey, level int) string {
 	const lock = " FOR UPDATE"
-	key := path[level]
-	c.locks = append(c.locks, key)
+	own := d.cycle(d.w, path[level-1].parent)
+	for _, key := range slices.Concat(path[level:min(level+1, len(path))], own) {
+		if key.child != d.root && !slices.ContainsFunc(d.locks, func(k foreignKey) bool { return k.child == key.child }) {
+			d.locks = append(d.locks, key)
+		}
+	}
 	var rows string
-	if own := c.below(key.child); len(own) > 0 {
-		with, name := c.tree(path[level-1:], own, lock)
+	if len(own) > 0 {
+		with, name, _ := d.tree(path[level-1:], own, lock)
 		rows = withClause(with) + "  SELECT * FROM " + name
 	} else {
-		with, from, where := c.level(path[level:], lockAliases, " ", lock)
-		rows = withClause(with) + "SELECT " + lockAliases(0) + "." + quote(key.columns[0]) + " " + from + "\n        WHERE " + where + lock
+		with, from, where := d.level(path[level:], lockAliases, " ", lock)
+		rows = withClause(with) + "SELECT " + lockAliases(0) + "." + quote(path[level].columns[0]) + " " + from + "\n        WHERE " + where + lock
 	}
 	return "    BEGIN\n" +
 		"      DECLARE unstale_rows BIGINT;\n" +
-		"      " + c.unlimited("SELECT", " COUNT(*) INTO unstale_rows FROM (\n") +
+		"      " + d.unlimited("SELECT", " COUNT(*) INTO unstale_rows FROM (\n") +
 		"        " + rows + ") AS unstale_locked;\n" +
 		"    END;\n"
 }

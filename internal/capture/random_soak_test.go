@@ -10,7 +10,12 @@ import (
 // The long form of TestRandomWrites.
 func TestManyRandomWrites(t *testing.T) {
 	t.Parallel()
-	randomWrites(t, 5000, 200)
+	randomWrites(t, false, 5000, 200)
+}
+
+func TestManyRandomWritesInCycles(t *testing.T) {
+	t.Parallel()
+	randomWrites(t, true, 5000, 200)
 }
 
 // Each planted fault is found by several seeds of the first ones.
@@ -19,9 +24,9 @@ func TestSeedsOfFaults(t *testing.T) {
 	for _, p := range plants {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
-			s := newShop(t)
+			s := newRandomShop(t, p.cycles)
 			var seeds []uint64
-			s.trials(upTo(100), 60, p.in, func(tr *trial, miss string) bool {
+			s.trials(upTo(100, p.cycles), 60, p.in, func(tr *trial, miss string) bool {
 				if miss != "" {
 					seeds = append(seeds, tr.seed)
 				}

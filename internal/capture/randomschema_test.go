@@ -151,10 +151,17 @@ func (t *randomTable) create() string {
 	return fmt.Sprintf("CREATE TABLE %s (%s)", t.name, strings.Join(append(all, t.definitions...), ", "))
 }
 
+// firstCycle is the first seed whose tables delete from each other in a cycle.
+const firstCycle = 1_000_000
+
 // addKeys adds foreign keys: with columns of their own or shared ones, to other tables or to the
 // own one.
 func (tr *trial) addKeys() {
-	for n := range 1 + tr.r.IntN(len(tr.tables)+3) {
+	random, cycle := 1+tr.r.IntN(len(tr.tables)+3), 0
+	if tr.seed >= firstCycle && len(tr.tables) > 1 {
+		cycle = len(tr.tables)
+	}
+	for n := range random + cycle {
 		i := tr.r.IntN(len(tr.tables))
 		key := randomKey{child: tr.tables[i], parent: pick(tr.r, tr.tables...)}
 		switch {
@@ -162,6 +169,9 @@ func (tr *trial) addKeys() {
 			key.parent = key.child
 		case tr.chance(50): // a path over several tables
 			key.parent = tr.tables[max(i-1, 0)]
+		}
+		if n >= random {
+			key.child, key.parent = tr.tables[n-random], tr.tables[(n-random+1)%cycle]
 		}
 		key.references = pick(tr.r, key.parent.unique...)
 		shared := ""
@@ -180,6 +190,9 @@ func (tr *trial) addKeys() {
 		}
 		onDelete := pick(tr.r, "CASCADE", "CASCADE", "CASCADE", "CASCADE", "SET NULL", "SET NULL", "SET NULL", "RESTRICT", "NO ACTION")
 		onUpdate := pick(tr.r, "CASCADE", "CASCADE", "CASCADE", "SET NULL", "SET NULL", "RESTRICT", "NO ACTION")
+		if n >= random {
+			onDelete = "CASCADE"
+		}
 		if key.child.primary && slices.Contains(key.columns, "id") { // which cannot be NULL
 			onDelete, onUpdate = strings.Replace(onDelete, "SET NULL", "CASCADE", 1), strings.Replace(onUpdate, "SET NULL", "CASCADE", 1)
 		}

@@ -1,16 +1,17 @@
 -- A small form of Shopware 6: IDs are BINARY(16), all foreign keys have ON UPDATE CASCADE, a
 -- translation has the key of its parent and of a language, and categories and products are trees
--- with a version in their keys.
+-- with a version in their keys. A channel has domains, and one of these is its default.
 CREATE TABLE language (id BINARY(16) PRIMARY KEY, parent_id BINARY(16) NULL, name VARCHAR(50) NOT NULL, created_at DATETIME(3) NOT NULL, updated_at DATETIME(3) NULL,
   CONSTRAINT `fk.language.parent_id` FOREIGN KEY (parent_id) REFERENCES language (id) ON DELETE CASCADE ON UPDATE CASCADE);
 CREATE TABLE currency (id BINARY(16) PRIMARY KEY, iso_code CHAR(3) NOT NULL, factor DOUBLE NOT NULL, symbol VARCHAR(255) NOT NULL, created_at DATETIME(3) NOT NULL, updated_at DATETIME(3) NULL);
 CREATE TABLE tax (id BINARY(16) PRIMARY KEY, tax_rate DOUBLE NOT NULL, name VARCHAR(255) NOT NULL, created_at DATETIME(3) NOT NULL, updated_at DATETIME(3) NULL);
 CREATE TABLE media (id BINARY(16) PRIMARY KEY, mime_type VARCHAR(255) NULL, file_name LONGTEXT NULL, meta_data LONGBLOB NULL, created_at DATETIME(3) NOT NULL, updated_at DATETIME(3) NULL);
-CREATE TABLE sales_channel (id BINARY(16) PRIMARY KEY, access_key VARCHAR(255) NOT NULL UNIQUE, language_id BINARY(16) NOT NULL, currency_id BINARY(16) NOT NULL, configuration JSON NULL, active TINYINT(1) NOT NULL DEFAULT 1, created_at DATETIME(3) NOT NULL, updated_at DATETIME(3) NULL,
+CREATE TABLE sales_channel (id BINARY(16) PRIMARY KEY, access_key VARCHAR(255) NOT NULL UNIQUE, language_id BINARY(16) NOT NULL, currency_id BINARY(16) NOT NULL, hreflang_default_domain_id BINARY(16) NULL, configuration JSON NULL, active TINYINT(1) NOT NULL DEFAULT 1, created_at DATETIME(3) NOT NULL, updated_at DATETIME(3) NULL,
   CONSTRAINT `fk.sales_channel.language_id` FOREIGN KEY (language_id) REFERENCES language (id) ON DELETE RESTRICT ON UPDATE CASCADE,
   CONSTRAINT `fk.sales_channel.currency_id` FOREIGN KEY (currency_id) REFERENCES currency (id) ON DELETE RESTRICT ON UPDATE CASCADE);
 CREATE TABLE sales_channel_domain (id BINARY(16) PRIMARY KEY, sales_channel_id BINARY(16) NOT NULL, url VARCHAR(255) NOT NULL UNIQUE, created_at DATETIME(3) NOT NULL, updated_at DATETIME(3) NULL,
   CONSTRAINT `fk.sales_channel_domain.sales_channel_id` FOREIGN KEY (sales_channel_id) REFERENCES sales_channel (id) ON DELETE CASCADE ON UPDATE CASCADE);
+ALTER TABLE sales_channel ADD CONSTRAINT `fk.sales_channel.hreflang_default_domain_id` FOREIGN KEY (hreflang_default_domain_id) REFERENCES sales_channel_domain (id) ON DELETE CASCADE ON UPDATE CASCADE;
 CREATE TABLE category (id BINARY(16) NOT NULL, version_id BINARY(16) NOT NULL, auto_increment BIGINT UNSIGNED NOT NULL AUTO_INCREMENT UNIQUE, parent_id BINARY(16) NULL, parent_version_id BINARY(16) NULL, media_id BINARY(16) NULL, path LONGTEXT NULL, level INT UNSIGNED NOT NULL DEFAULT 1, active TINYINT(1) NOT NULL DEFAULT 1, created_at DATETIME(3) NOT NULL, updated_at DATETIME(3) NULL,
   PRIMARY KEY (id, version_id), KEY (parent_id, parent_version_id),
   CONSTRAINT `fk.category.parent_id` FOREIGN KEY (parent_id, parent_version_id) REFERENCES category (id, version_id) ON DELETE CASCADE ON UPDATE CASCADE,
