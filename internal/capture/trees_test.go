@@ -194,6 +194,24 @@ func TestNoRowsBelowATreeDuringADelete(t *testing.T) {
 	}
 }
 
+// needsLocks applies the captures. In MySQL it expects that the definer first needs privileges.
+func (s *shop) needsLocks(c *capture.Capturer, rights ...string) {
+	s.t.Helper()
+	err := c.Apply(s.t.Context(), func(capture.Change) {})
+	if s.Flavor == servers.KindMySQL {
+		for _, right := range rights {
+			if err == nil || !strings.Contains(err.Error(), "GRANT "+right) {
+				s.t.Fatalf("%v, wanted %s", err, right)
+			}
+			s.grant(c.Definer, right)
+		}
+		err = c.Apply(s.t.Context(), func(capture.Change) {})
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
 // In MySQL the definer needs a privilege to lock the rows of each tree, one column is enough.
 func TestDefinerLocksTrees(t *testing.T) {
 	t.Parallel()
@@ -201,19 +219,7 @@ func TestDefinerLocksTrees(t *testing.T) {
 	definer := s.account("INSERT ON cache_outbox", "SELECT, TRIGGER ON halls", "SELECT, TRIGGER ON shelves", "SELECT, TRIGGER ON boxes", "SELECT, TRIGGER ON labels")
 	c := s.capturer("  labels: {entity: product, id: id, on: [delete], params: {value: id}}\n")
 	c.Definer = definer
-	err := c.Apply(t.Context(), func(capture.Change) {})
-	if s.Flavor == servers.KindMySQL {
-		for _, right := range []string{"UPDATE (`shelf_id`) ON `" + s.Name + "`.`boxes`", "UPDATE (`hall_id`) ON `" + s.Name + "`.`shelves`"} {
-			if err == nil || !strings.Contains(err.Error(), "GRANT "+right) {
-				t.Fatalf("%v, wanted %s", err, right)
-			}
-			s.grant(definer, right)
-		}
-		err = c.Apply(t.Context(), func(capture.Change) {})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	s.needsLocks(c, "UPDATE (`shelf_id`) ON `"+s.Name+"`.`boxes`", "UPDATE (`hall_id`) ON `"+s.Name+"`.`shelves`")
 	s.covers(2, "DELETE FROM halls WHERE id = 1", plain("labels"))
 }
 
