@@ -246,7 +246,7 @@ func (l *loop) pollState(ctx context.Context, next *clock) (store.PollState, err
 // periodically those of other workers, which may have died before they could check. It checks a
 // shard that is available again only after the workers had time to write their beacons there.
 func (l *loop) checkRedis(ctx context.Context, now time.Time, next *clock) (err error) {
-	if now.After(next.heal) {
+	if now.After(next.heal) || l.Redis.HasMoved() {
 		next.heal = now.Add(sleep.Jitter(maintenance.Interval, 0.1))
 		err = l.healSome(ctx, next)
 	} else {

@@ -125,11 +125,11 @@ func slotsMove(t *testing.T, move func(t *testing.T, c *testenv.Cluster, slot, f
 				move(t, c, slot, from, to)
 			}
 		}
-		well(2, workers...) // the first may have begun before the last move
-		fresh := w.worker(worker.Config{})
+		fresh := w.worker(worker.Config{}) // before the others can have compared
 		end := fresh.start(t)
 		well(1, fresh)
 		end()
+		well(2, workers...) // the first may have begun before the last move
 	}
 	stop()
 	group.Wait()

@@ -287,7 +287,7 @@ func (l *beaconWriter) readAnswers(ctx context.Context, b *Beacons, probes []bea
 		b.shards.markAway(addr, o)
 	}
 	if lost {
-		b.shards.doubt(true)
+		b.shards.Doubt()
 		loss := &Loss{Position{l.epoch, l.acked}, gone}
 		l.newEpoch()
 		return Position{}, nil, loss
@@ -320,10 +320,10 @@ func (b *Beacons) Survived(ctx context.Context, epochs []string) (map[string]uin
 	for _, epoch := range epochs {
 		positions[epoch] = Everything
 	}
-	b.shards.doubt(false)
+	moved := b.shards.compare()
 	gone := 0
 	for _, s := range present {
-		if b.shards.hasMoved(s.tag) {
+		if moved[s.tag] && !b.shards.isAway(s.addr) {
 			for _, epoch := range epochs {
 				positions[epoch] = min(positions[epoch], unbroken)
 			}

@@ -65,8 +65,14 @@ func TestMovedSlotIsNoLoss(t *testing.T) {
 			t.Fatalf("before anything moves, %d of %d survived", n, stopped.N)
 		}
 	}
+	if !compared.Shards.CannotTell() {
+		t.Error("it has not compared yet")
+	}
 	if err := compared.Beacons.ConfirmMoved(t.Context(), last); err != nil {
 		t.Fatal(err)
+	}
+	if compared.Shards.CannotTell() || compared.Shards.HasMoved() || open(t, keyspace.Options{Redis: at(testenv.OwnRedis(t).URL()), BeaconTTL: time.Hour}).Shards.CannotTell() {
+		t.Error("one that has compared can tell, and so can anyone outside a Cluster")
 	}
 
 	slot := int(protocol.Slot("0")) // the tag of the master that has it
@@ -87,7 +93,7 @@ func TestMovedSlotIsNoLoss(t *testing.T) {
 		}
 		return tags
 	}
-	testenv.Eventually(t, "it notices", func() bool { return len(tags()) == 1 })
+	testenv.Eventually(t, "it notices", func() bool { return len(tags()) == 1 && compared.Shards.HasMoved() })
 	if tag := tags()[0]; protocol.Slot(tag) == uint16(slot) {
 		t.Errorf("tag %s", tag)
 	}

@@ -26,6 +26,12 @@ func (p Port) ConfirmMoved(ctx context.Context, last map[string]uint64) error {
 	return p.k.Beacons.ConfirmMoved(ctx, last)
 }
 
+func (p Port) Doubt() { p.k.Shards.Doubt() }
+
+func (p Port) HasMoved() bool { return p.k.Shards.HasMoved() }
+
+func (p Port) CannotTell() bool { return p.k.Shards.CannotTell() }
+
 func (p Port) Away() []string {
 	return p.k.Shards.Away()
 }

@@ -52,6 +52,8 @@ type Shards struct {
 	moved map[string]bool
 	// complete: the last comparison found nothing missing, and no possible loss has occurred since.
 	complete bool
+	before   bool // complete, before the comparison under way
+	compares bool // some comparison has found nothing missing
 }
 
 // An absence is the reason why a master is unavailable, and since when it was not asked.
@@ -149,7 +151,7 @@ func (s *Shards) markAway(addr string, o *Outage) {
 	if o.State == StateMoving { // which says nothing about its data
 		return
 	}
-	s.complete = false
+	s.complete, s.before = false, false
 	for _, one := range s.list {
 		if one.addr == addr {
 			delete(s.moved, one.tag)
@@ -279,7 +281,7 @@ func (s *Shards) followMoves(list []shard) {
 		case i >= 0: // it keeps the tag, or another master has taken the slot over
 			moved[n.tag] = s.moved[n.tag] && has(list, s.list[i].addr)
 		default:
-			moved[n.tag] = s.complete && (joined || has(s.list, n.addr))
+			moved[n.tag] = (s.complete || s.before) && (joined || has(s.list, n.addr))
 		}
 	}
 	s.moved = moved
@@ -292,14 +294,35 @@ func (s *Shards) hasMoved(tag string) bool {
 	return s.moved[tag]
 }
 
-// doubt records that writes may be missing in Redis, until ConfirmMoved is called.
-func (s *Shards) doubt(all bool) {
+// compare records that a comparison begins, and returns the tags that have moved. Slots that move
+// during the comparison are no loss, unless it finds one.
+func (s *Shards) compare() (moved map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.complete = false
-	if all {
-		s.moved = nil
-	}
+	s.complete, s.before = false, s.complete
+	return maps.Clone(s.moved)
+}
+
+// Doubt records that writes are missing in Redis, until ConfirmMoved is called.
+func (s *Shards) Doubt() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.complete, s.before, s.moved = false, false, nil
+}
+
+// HasMoved reports whether slots have moved whose masters ConfirmMoved has yet to confirm.
+func (s *Shards) HasMoved() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Contains(slices.Collect(maps.Values(s.moved)), true)
+}
+
+// CannotTell reports whether this Keyspace may take slots that moved for a loss: in a Cluster, until
+// it has first found nothing missing. Others may know better.
+func (s *Shards) CannotTell() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.nodes.cluster != nil && !s.compares
 }
 
 // confirm records that a tag is confirmed.
@@ -314,7 +337,7 @@ func (s *Shards) compared() {
 	complete := len(s.Away()) == 0
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.complete = complete
+	s.complete, s.before, s.compares = complete, false, true
 }
 
 // ConfirmMoved handles masters whose tag is new because slots have moved. It writes on each of them

@@ -30,6 +30,9 @@ type Redis interface {
 	CheckBeacon(ctx context.Context) (keyspace.Position, error)
 	Survived(ctx context.Context, epochs []string) (map[string]uint64, error)
 	ConfirmMoved(ctx context.Context, last map[string]uint64) error
+	Doubt()
+	HasMoved() bool
+	CannotTell() bool
 	Away() []string
 
 	// Invalidation.

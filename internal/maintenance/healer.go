@@ -30,6 +30,7 @@ type Healer struct {
 	size      *BatchSize     // of the next claim of journalled batches
 	positions knownPositions // per the journal, which Redis must have
 	progress  progress
+	moves     movesWait
 }
 
 // NewHealer returns a Healer. A run before this one may have left the metrics as they were.
@@ -66,9 +67,15 @@ func (h *Healer) Run(ctx context.Context) error {
 func (h *Healer) Step(ctx context.Context) (HealState, error) {
 	p := &h.progress // of the whole healing, over the outages in it
 	if len(p.left) == 0 {
+		if time.Now().Before(h.moves.next) {
+			return Busy, nil
+		}
 		losses, epoch, err := h.losses(ctx)
 		if err != nil {
 			return More, err
+		}
+		if wait, err := h.awaitMoves(ctx, losses); wait || err != nil {
+			return Busy, err
 		}
 		if len(losses) == 0 {
 			h.State.Loop.Healed(epoch)
@@ -105,6 +112,39 @@ func (h *Healer) Step(ctx context.Context) (HealState, error) {
 		return More, nil // to the next comparison
 	}
 	return Busy, nil
+}
+
+const (
+	// movesPatience is how long a worker waits for others to confirm that slots have moved: two
+	// comparisons.
+	movesPatience = 2 * Interval
+	movesPause    = 500 * time.Millisecond
+)
+
+// A movesWait is the wait of a worker that has just begun, and sees a loss that may be slots that
+// have moved in a Redis Cluster: see keyspace.Beacons.ConfirmMoved.
+type movesWait struct{ since, next time.Time }
+
+// awaitMoves reports whether to compare again later, since another worker has compared before and
+// sees no loss: it confirms within a second or two that slots have moved, or finds the loss too.
+// Without such a worker, a loss counts.
+func (h *Healer) awaitMoves(ctx context.Context, losses []loss) (wait bool, err error) {
+	if len(losses) == 0 || h.progress.noticed || !h.Redis.CannotTell() {
+		return false, nil
+	}
+	now := time.Now()
+	if h.moves.since.IsZero() {
+		h.moves.since = now
+	}
+	if now.Sub(h.moves.since) > movesPatience {
+		return false, nil
+	}
+	workers, err := h.Store.Workers.Workers(ctx)
+	wait = slices.ContainsFunc(workers, func(n store.WorkerNote) bool { return n.Lives() && n.State == store.WorkerWorking })
+	if wait {
+		h.moves.next = now.Add(movesPause)
+	}
+	return wait, err
 }
 
 // losses returns the losses of Redis, and the epoch of the beacon during the comparison.
@@ -166,6 +206,8 @@ func (h *Healer) compare(ctx context.Context, list func(context.Context, *store.
 	}
 	if len(losses)+len(emptied) == 0 {
 		err = h.Redis.ConfirmMoved(ctx, last)
+	} else {
+		h.Redis.Doubt()
 	}
 	return losses, emptied, err
 }
