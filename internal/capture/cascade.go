@@ -22,6 +22,7 @@ type cascaded struct {
 	reads   []string     // tables that the triggers select from
 	locks   []foreignKey // whose children the triggers lock for an update
 	trees   []string     // triggers that read a tree in their own table
+	inCycle []string     // those whose tree is a cycle of tables
 	cycles  map[cycleOf][]foreignKey
 }
 
@@ -181,6 +182,7 @@ func (c *cascaded) coverRoot(w *writer, path []foreignKey, root string) error {
 	}
 	if len(c.ring(w, root)) > 1 {
 		deepest = len(path)
+		c.inCycle = append(c.inCycle, root+"\x00DELETE")
 	}
 	for level := deepest; level > 0; level-- {
 		locks += d.lockLevel(path, level)
@@ -287,7 +289,7 @@ func (c *cascaded) triggers() (all []Trigger) {
 	for _, name := range c.order {
 		parent, event, _ := strings.Cut(name, "\x00")
 		t := newTrigger(parent, "BEFORE", event, c.bodies[name])
-		t.Tree = slices.Contains(c.trees, name)
+		t.Tree, t.Cycle = slices.Contains(c.trees, name), slices.Contains(c.inCycle, name)
 		all = append(all, t)
 	}
 	return all

@@ -37,6 +37,7 @@ type Trigger struct {
 	Event  string // INSERT, UPDATE or DELETE
 	Body   string // from BEGIN to END
 	Tree   bool   // it reads a tree in its table, and loses rows of the tree at READ COMMITTED
+	Cycle  bool   // the tree is a cycle of tables
 }
 
 // hashLength is the length of the hash in the name of a trigger.

@@ -151,7 +151,7 @@ func definers(ctx context.Context, c *capture.Capturer, changes []capture.Change
 	return all, err
 }
 
-// A sessionRisk is a setting that does damage in sessions that write captured tables.
+// A sessionRisk is a setting that does damage in sessions that write captured tables, or in all.
 type sessionRisk struct {
 	global []string // names of the default; a server has at most one of them
 	name   string   // in performance_schema.variables_by_thread
@@ -165,6 +165,11 @@ var (
 		[]string{"@@GLOBAL.transaction_isolation", "@@GLOBAL.tx_isolation"}, "transaction_isolation", []string{"READ-COMMITTED", "READ-UNCOMMITTED"},
 		"a delete from a captured tree in one table may lose rows at READ COMMITTED",
 		"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ before each transaction that deletes from it; docs/capture.md#cascades-over-several-levels",
+	}
+	cycleRisk = sessionRisk{
+		[]string{"@@GLOBAL.innodb_native_foreign_keys"}, "", []string{"0"},
+		"MySQL itself may keep rows, or delete others without triggers, where captured tables delete from each other in a cycle",
+		"start MySQL with innodb_native_foreign_keys = ON; docs/capture.md#cascades-over-several-levels",
 	}
 	formatRisk = sessionRisk{
 		[]string{"@@GLOBAL.binlog_format"}, "binlog_format", []string{"STATEMENT"},
@@ -186,17 +191,20 @@ GROUP BY user, name, value ORDER BY user, name, value`
 // captureSessions finds defaults and sessions that let triggers lose rows or stop replicas.
 func captureSessions(ctx context.Context, e *Inputs, on *session.Sessions, changes []capture.Change) (all []Finding, err error) {
 	var risks []sessionRisk
-	var trees []string
-	for _, change := range changes {
-		if change.Want != nil && change.Want.Tree {
-			trees = append(trees, change.Table())
+	with := func(risk sessionRisk, has func(*capture.Trigger) bool) {
+		var tables []string
+		for _, change := range changes {
+			if change.Want != nil && has(change.Want) {
+				tables = append(tables, change.Table())
+			}
+		}
+		if len(tables) > 0 {
+			risk.title += ": " + strings.Join(tables, ", ")
+			risks = append(risks, risk)
 		}
 	}
-	if len(trees) > 0 {
-		risk := isolationRisk
-		risk.title += ": " + strings.Join(trees, ", ")
-		risks = append(risks, risk)
-	}
+	with(isolationRisk, func(t *capture.Trigger) bool { return t.Tree })
+	with(cycleRisk, func(t *capture.Trigger) bool { return t.Cycle })
 	logged, err := on.Variable(ctx, "@@GLOBAL.log_bin")
 	if err != nil {
 		return nil, err
