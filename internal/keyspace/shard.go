@@ -317,8 +317,8 @@ func (s *Shards) HasMoved() bool {
 	return slices.Contains(slices.Collect(maps.Values(s.moved)), true)
 }
 
-// CannotTell reports whether this Keyspace may take slots that moved for a loss: in a Cluster, until
-// it has first found nothing missing. Others may know better.
+// CannotTell reports whether this Keyspace may take slots that moved for a loss: in a Cluster,
+// until it has first found nothing missing. Others may know better.
 func (s *Shards) CannotTell() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
