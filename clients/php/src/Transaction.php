@@ -92,6 +92,10 @@ final class Transaction
         if ($rows === []) {
             throw new \RuntimeException('cache_outbox_source has no row; run unstale migrate up');
         }
+        if (\count($rows) > 1) {
+            throw new \RuntimeException('cache_outbox_source has ' . \count($rows) . ' rows, as in a keyspace with'
+                . ' several shards, and each shard has an outbox of its own; connect to one shard');
+        }
         [$source, $made, $step] = $rows[0];
         $this->token = Token::of($source, (int) $made, []);
         $this->step = (int) $step;

@@ -425,6 +425,20 @@ final class OutboxTest extends TestCase
         }
     }
 
+    public function testSeveralShardsAreRefused(): void
+    {
+        self::$admin->exec('RENAME TABLE cache_outbox_source TO elsewhere');
+        self::$admin->exec('CREATE VIEW cache_outbox_source AS SELECT one, id FROM elsewhere'
+            . ' CROSS JOIN (SELECT 1 UNION SELECT 2) AS shards');
+        try {
+            $this->expectExceptionMessage('cache_outbox_source has 2 rows, as in a keyspace with several shards');
+            $this->outbox->inTransaction($this->pdo, static fn (Transaction $tx) => $tx->enqueue(self::product()));
+        } finally {
+            self::$admin->exec('DROP VIEW cache_outbox_source');
+            self::$admin->exec('RENAME TABLE elsewhere TO cache_outbox_source');
+        }
+    }
+
     public function testItRollsBackIfTheFunctionThrows(): void
     {
         $error = new \TypeError('sold out');

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { encodeAll, type Invalidation, type Row } from "./row.js";
-import { firstRow, formatToken, makeToken, type Queryable, type Token } from "./token.js";
+import { firstRow, formatToken, makeToken, rowsOf, type Queryable, type Token } from "./token.js";
 
 export { FieldError } from "./params.js";
 export type { Invalidation, Scalar } from "./row.js";
@@ -94,12 +94,15 @@ export class Writes {
 
   async #readSource(connection: Connection): Promise<void> {
     this.#begun = performance.now();
-    const [source, made, step] = await connection.query(tokenSQL, []).then(firstRow, (cause: unknown) => {
+    const answer = await connection.query(tokenSQL, []).catch((cause: unknown) => {
       const fix = hasNumber(cause, (n) => n === 1146 || n === 1142 || n === 1143 || n === 1044) ? " (unstale migrate up makes it; the account needs SELECT on cache_outbox_source)" : "";
       throw new Error(`read the outbox's id${fix}: ${messageOf(cause)}`, { cause });
     });
+    const [source, made, step] = firstRow(answer);
     if (source === undefined) throw new Error("cache_outbox_source has no row; run unstale migrate up");
     if (!/^[0-9a-f]{32} [0-9]+ [1-9][0-9]*$/.test(`${source} ${made} ${step}`)) throw new Error(`read the outbox's id: the connection returned ${source}, ${made}, ${step}; use it without typeCast`);
+    const rows = rowsOf(answer).length;
+    if (rows > 1) throw new Error(`cache_outbox_source has ${rows} rows, as in a keyspace with several shards, and each shard has an outbox of its own; connect to one shard`);
     this.#token = makeToken(source, Number(made), []);
     this.#step = Number(step);
   }

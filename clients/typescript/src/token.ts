@@ -124,10 +124,15 @@ export function settledQuery({ runs }: Token): string {
   COALESCE((SELECT reason FROM cache_outbox_dead FORCE INDEX (first_id) WHERE (${ids("first_id")}) AND repeated = 0 LIMIT 1), '')`;
 }
 
-/** Returns the columns of the first row of `[rows, fields]` or of rows, as text, also with nestTables. */
-export function firstRow(answer: unknown): string[] {
+/** Returns the rows of `[rows, fields]` or of rows. */
+export function rowsOf(answer: unknown): unknown[] {
   const [rows] = answer as unknown[];
-  const row: unknown = Array.isArray(rows) ? rows[0] : rows;
+  return Array.isArray(rows) ? rows : (answer as unknown[]);
+}
+
+/** Returns the columns of the first row, as text, also with nestTables. */
+export function firstRow(answer: unknown): string[] {
+  const [row] = rowsOf(answer);
   const isTable = (value: unknown): value is Record<string, unknown> => Object.prototype.toString.call(value) === "[object Object]";
   return Object.values(row ?? {}).flatMap((value: unknown) => (isTable(value) ? Object.values(value) : [value])).map(String);
 }

@@ -539,6 +539,15 @@ describe("inTransaction", () => {
     await write(connection, product);
   });
 
+  test("several shards are refused", async () => {
+    await admin.query("RENAME TABLE cache_outbox_source TO source");
+    onTestFinished(async () => void (await admin.query("RENAME TABLE source TO cache_outbox_source")));
+    await admin.query("CREATE VIEW cache_outbox_source AS SELECT one, id FROM source CROSS JOIN (SELECT 1 UNION SELECT 2) AS shards");
+    onTestFinished(async () => void (await admin.query("DROP VIEW cache_outbox_source")));
+    const connection = await connect();
+    await expect(inTransaction(connection, (tx) => tx.enqueue(product))).rejects.toThrow("cache_outbox_source has 2 rows, as in a keyspace with several shards");
+  });
+
   test("an error that no migration repairs does not ask for one", async () => {
     const connection = await connect();
     const lost = inTransaction(connection, async (tx) => {
