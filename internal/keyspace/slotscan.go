@@ -20,7 +20,8 @@ import (
 //
 // One call scans several slots of a master, up to the next one that it does not have. It does not
 // stop at a slot that leaves key by key (CLUSTER SETSLOT MIGRATING), and then returns only the keys
-// that have not left yet. So here too, each page comes with the master's reply about its slots.
+// that have not left yet (findings/valkey-clusterscan-of-a-moving-slot.sh). So here too, each page
+// comes with the master's reply about its slots.
 
 // errNoSlotScan means that a server or an account has no CLUSTERSCAN.
 var errNoSlotScan = errors.New("no CLUSTERSCAN")
