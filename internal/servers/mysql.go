@@ -134,9 +134,12 @@ func (m *MySQL) config(network, address, database string) *mysql.Config {
 
 // ask connects once and returns the server's version.
 func (m *MySQL) ask(ctx context.Context) (version string, err error) {
+	return askVersion(ctx, m.config("unix", m.Socket(), ""))
+}
+
+func askVersion(ctx context.Context, c *mysql.Config) (version string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	c := m.config("unix", m.Socket(), "")
 	c.Params = nil
 	c.Logger = &mysql.NopLogger{}
 	connector, err := mysql.NewConnector(c)

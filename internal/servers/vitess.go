@@ -123,17 +123,7 @@ func (v *Vitess) vtcombo(o VitessOptions, topology string) *exec.Cmd {
 func (v *Vitess) DSN(keyspace string) string { return "root@tcp(" + v.Addr() + ")/" + keyspace }
 
 func (v *Vitess) ask(ctx context.Context) (version string, err error) {
-	c, err := mysql.ParseDSN(v.DSN(""))
-	if err != nil {
-		return "", err
-	}
-	c.Logger = &mysql.NopLogger{}
-	connector, err := mysql.NewConnector(c)
-	if err != nil {
-		return "", err
-	}
-	db := sql.OpenDB(connector)
-	defer db.Close()
-	err = db.QueryRowContext(ctx, "SELECT VERSION()").Scan(&version)
-	return version, err
+	c := mysql.NewConfig()
+	c.User, c.Net, c.Addr = "root", "tcp", v.Addr()
+	return askVersion(ctx, c)
 }
