@@ -56,23 +56,16 @@ func moveAtomically(t *testing.T, c *testenv.Cluster, slot, from, to int) {
 // before, nor one that starts later, nor for a worker that stopped before.
 func TestSlotsMove(t *testing.T) {
 	t.Parallel()
-	for name, move := range map[string]func(*testing.T, *testenv.Cluster, int, int, int){
-		"key by key": func(t *testing.T, c *testenv.Cluster, slot, from, to int) { c.Migrate(t, slot, from, to, true) },
-		"atomically": moveAtomically,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			slotsMove(t, move)
-		})
+	c := testenv.OwnCluster(t, 3, false)
+	slotsMove(t, c, func(slot, from, to int) { c.Migrate(t, slot, from, to, true) })
+	if c.Direct[0].Do(t.Context(), "cluster", "getslotmigrations").Err() == nil {
+		c := testenv.OwnCluster(t, 3, false)
+		slotsMove(t, c, func(slot, from, to int) { moveAtomically(t, c, slot, from, to) })
 	}
 }
 
-func slotsMove(t *testing.T, move func(t *testing.T, c *testenv.Cluster, slot, from, to int)) {
+func slotsMove(t *testing.T, c *testenv.Cluster, move func(slot, from, to int)) {
 	w := newWorld(t, plainMap)
-	c := testenv.OwnCluster(t, 3, false)
-	if strings.HasSuffix(t.Name(), "atomically") && c.Direct[0].Do(t.Context(), "cluster", "getslotmigrations").Err() != nil {
-		t.Skip("the server moves slots only key by key")
-	}
 	w.url = c.URL()
 	// a master without data has lost nothing
 	if !setAll(t.Context(), c.Client, texts(100, "other:%d")) {
@@ -122,7 +115,7 @@ func slotsMove(t *testing.T, move func(t *testing.T, c *testenv.Cluster, slot, f
 		for n := range 12 {
 			slot := int(protocol.Slot(strconv.Itoa(n)))
 			if from := ownerOf(t, c, slot); from != to {
-				move(t, c, slot, from, to)
+				move(slot, from, to)
 			}
 		}
 		fresh := w.worker(worker.Config{}) // before the others can have compared
