@@ -81,9 +81,10 @@ func (c *cascaded) insertComputed(w *writer, indent, with, from string, values [
 	for _, v := range values {
 		changed = append(changed, v.column)
 	}
-	columns := []string{w.id.of(child) + " AS unstale_id"}
+	oldID := w.table.unused("unstale_id")
+	columns := []string{w.id.of(child) + " AS " + oldID}
 	params := w.paramsObject(func(p param) []string {
-		old := fmt.Sprint("unstale_param", len(columns))
+		old := w.table.unused(fmt.Sprint("unstale_param", len(columns)))
 		columns = append(columns, p.of(child)+" AS "+old)
 		both := []string{changedRow + "." + old}
 		if p.mayUse(changed) {
@@ -109,7 +110,7 @@ func (c *cascaded) insertComputed(w *writer, indent, with, from string, values [
 				indent + "  WHERE " + condition + ";\n"
 		})
 	}
-	const oldID = changedRow + ".unstale_id"
+	oldID = changedRow + "." + oldID
 	statements := insert(oldID, oldID+" IS NOT NULL")
 	if w.id.mayUse(changed) {
 		id := w.id.of(changedRow)

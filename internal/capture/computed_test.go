@@ -38,6 +38,16 @@ func TestExpressionsOverForeignKeys(t *testing.T) {
 			[]string{"UPDATE products SET id = UNHEX(REPEAT('CD', 16))", "UPDATE products SET version_id = UNHEX(REPEAT('01', 16))", "UPDATE products SET id = UNHEX(REPEAT('EF', 16)), version_id = id", "DELETE FROM products"},
 		},
 		{
+			"columns with the names of the trigger's own",
+			[]string{
+				"CREATE TABLE films (id INT PRIMARY KEY)",
+				"CREATE TABLE titles (u INT PRIMARY KEY, unstale_id INT, unstale_param1 INT, FOREIGN KEY (unstale_id) REFERENCES films (id) ON UPDATE CASCADE)",
+				"INSERT INTO films VALUES (1)", "INSERT INTO titles VALUES (1, 1, 5)",
+			},
+			watched{"titles", "u", "CONCAT(c.unstale_id, '-', c.u)", "CONCAT(c.unstale_param1, c.unstale_id)"},
+			[]string{"UPDATE films SET id = 2"},
+		},
+		{
 			"NULL that an expression replaces",
 			[]string{
 				"CREATE TABLE brands (id INT PRIMARY KEY, parent_id INT, FOREIGN KEY (parent_id) REFERENCES brands (id) ON DELETE CASCADE)",

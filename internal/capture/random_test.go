@@ -492,7 +492,7 @@ var plants = []plant{
 		return body
 	}},
 	{"the keys between the tables of a cycle", []uint64{firstCycle + 8}, true, func(tr *trial, e capture.Existing) string {
-		return regexp.MustCompile("(?m)^        UNION \\(SELECT .*NULL.* ON ").ReplaceAllString(e.Body, "${0}FALSE AND ")
+		return regexp.MustCompile(`(?m)^        UNION \(SELECT .*NULL.* ON `).ReplaceAllString(e.Body, "${0}FALSE AND ")
 	}},
 	{"ON UPDATE", []uint64{6}, false, func(tr *trial, e capture.Existing) string {
 		if e.Timing != "BEFORE" || e.Event != "UPDATE" {

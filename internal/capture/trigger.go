@@ -200,6 +200,16 @@ func (w *writer) on(event string) bool {
 	}
 }
 
+// unused returns a name that no column has.
+func (t Table) unused(name string) string {
+	for {
+		if _, err := t.column(name); err != nil {
+			return name
+		}
+		name += "_"
+	}
+}
+
 func (t Table) column(name string) (Column, error) {
 	i := slices.IndexFunc(t.Columns, func(c Column) bool { return strings.EqualFold(c.Name, name) })
 	if i < 0 {
