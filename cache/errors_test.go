@@ -198,7 +198,7 @@ func TestMemoryOverflows(t *testing.T) {
 	}
 	// during floods memory while keys are loaded, and returns the first of them and how many values
 	// were refused. It begins again with others if memory was closed meanwhile, by an invalidation
-	// that waited for a second: then nothing is stored, in Redis neither.
+	// that waited for a second: then nothing is stored, not even in Redis.
 	during := func(loads int) (string, uint64) {
 		for round := 0; ; round++ {
 			w.opened(c, channel)

@@ -150,13 +150,10 @@ func (m *mint) refuseManyWriters(ctx context.Context) error {
 	if m.checked {
 		return nil
 	}
-	var name, value, banner string
-	if err := m.db.QueryRowContext(ctx, dberr.BannerSQL).Scan(&banner); err != nil {
+	if err := dberr.RefuseVTGate(ctx, m.db); err != nil {
 		return err
 	}
-	if dberr.IsVTGate(banner) {
-		return dberr.ErrVTGate
-	}
+	var name, value string
 	err := m.db.QueryRowContext(ctx, writersSQL).Scan(&name, &value)
 	if m.checked = errors.Is(err, sql.ErrNoRows); m.checked {
 		return nil

@@ -190,8 +190,8 @@ const (
 //
 // Afterwards, WithoutCapture enables the triggers again, even if fn returns an error or panics. If
 // that fails, it closes the connection. fn must not use the connection after it returns. The error
-// comes from fn or from the connection, or says that db leads to VTGate of Vitess, which does not
-// tell triggers. WithoutCapture is safe for concurrent use.
+// comes from fn or from the connection, or says that db leads to VTGate of Vitess, where triggers do
+// not learn that they are disabled. WithoutCapture is safe for concurrent use.
 func WithoutCapture(ctx context.Context, db Pool, fn func(conn *sql.Conn) error) error {
 	conn, err := db.Conn(ctx)
 	if err != nil {
@@ -204,12 +204,8 @@ func WithoutCapture(ctx context.Context, db Pool, fn func(conn *sql.Conn) error)
 		}
 		_ = conn.Close() // or Raw has closed it
 	}()
-	var banner string
-	if err := conn.QueryRowContext(ctx, dberr.BannerSQL).Scan(&banner); err != nil {
+	if err := dberr.RefuseVTGate(ctx, conn); err != nil { // triggers on a shard would not see the variable
 		return fmt.Errorf("switch capture off: %w", err)
-	}
-	if dberr.IsVTGate(banner) { // the triggers on a shard do not see the variable
-		return fmt.Errorf("switch capture off: %w", dberr.ErrVTGate)
 	}
 	if _, err := conn.ExecContext(ctx, captureOffSQL); err != nil {
 		return fmt.Errorf("switch capture off: %w", err)

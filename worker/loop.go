@@ -243,10 +243,11 @@ func (l *loop) pollState(ctx context.Context, next *clock) (store.PollState, err
 }
 
 // checkRedis checks whether Redis answers and still has the acknowledged writes of this worker, and
-// periodically those of other workers, which may have died before they could check. It checks a
-// shard that is available again only after the workers had time to write their beacons there.
+// periodically, or at once if slots have moved, those of other workers, which may have died before
+// they could check. It checks a shard that is available again only after the workers had time to
+// write their beacons there.
 func (l *loop) checkRedis(ctx context.Context, now time.Time, next *clock) (err error) {
-	if now.After(next.heal) || l.Redis.HasMoved() {
+	if now.After(next.heal) || l.Redis.Unconfirmed() {
 		next.heal = now.Add(sleep.Jitter(maintenance.Interval, 0.1))
 		err = l.healSome(ctx, next)
 	} else {

@@ -41,16 +41,6 @@ func ownerOf(t *testing.T, c *testenv.Cluster, slot int) int {
 	return owner
 }
 
-// moveAtomically moves a slot by CLUSTER MIGRATESLOTS of Valkey 9.
-func moveAtomically(t *testing.T, c *testenv.Cluster, slot, from, to int) {
-	t.Helper()
-	testenv.Eventually(t, "the slot to arrive", func() bool {
-		// refused while the slot is under way
-		_ = c.Direct[from].Do(t.Context(), "cluster", "migrateslots", "slotsrange", slot, slot, "node", c.IDs[to]).Err()
-		return ownerOf(t, c, slot) == to
-	})
-}
-
 // Slots move under load, including those of the beacons, to another master and back. Redis has lost
 // nothing, so no worker reports a loss, heals or withholds heartbeats: neither workers that ran
 // before, nor one that starts later, nor for a worker that stopped before.
@@ -58,9 +48,9 @@ func TestSlotsMove(t *testing.T) {
 	t.Parallel()
 	c := testenv.OwnCluster(t, 3, false)
 	slotsMove(t, c, func(slot, from, to int) { c.Migrate(t, slot, from, to, true) })
-	if c.Direct[0].Do(t.Context(), "cluster", "getslotmigrations").Err() == nil {
+	if c.MovesAtomically(t) {
 		c := testenv.OwnCluster(t, 3, false)
-		slotsMove(t, c, func(slot, from, to int) { moveAtomically(t, c, slot, from, to) })
+		slotsMove(t, c, func(slot, from, to int) { c.Move(t, slot, from, to) })
 	}
 }
 

@@ -247,8 +247,8 @@ func TestMapDraftOddNames(t *testing.T) {
 	}
 }
 
-// A foreign key that cannot be covered is left out of the tables that it reaches, and has one line. A
-// cycle of foreign keys is covered.
+// A foreign key that cannot be covered is left out of the tables that it reaches, and has one line.
+// A cycle of foreign keys is covered.
 func TestMapDraftOfAKeyToAnotherDatabase(t *testing.T) {
 	t.Parallel()
 	env, other := testenv.MySQL(t), testenv.MySQL(t)

@@ -21,9 +21,9 @@ type cascaded struct {
 	emptied map[emptying][]string
 	reads   []string     // tables that the triggers select from
 	locks   []foreignKey // whose children the triggers lock for an update
-	trees   []string     // triggers that read a tree in their own table
-	inCycle []string     // those whose tree is a cycle of tables
-	cycles  map[cycleOf][]foreignKey
+	// trees are the triggers that read a tree in their own table, and whether it is a cycle of tables.
+	trees  map[string]bool
+	cycles map[cycleOf][]foreignKey
 }
 
 // newCascaded depends on the server. At READ COMMITTED, the SELECT of a trigger would see the data
@@ -31,7 +31,8 @@ type cascaded struct {
 // MariaDB in an UPDATE, INSERT ... SELECT or REPLACE ... SELECT (ha_innobase::store_lock). The suffix
 // makes it see the latest data, and wait for sessions that change it, on each level of a tree.
 func newCascaded(keys []foreignKey, mariaDB bool) *cascaded {
-	c := &cascaded{keys: keys, mariaDB: mariaDB, share: " FOR SHARE", bodies: map[string][]string{}, emptied: map[emptying][]string{}, cycles: map[cycleOf][]foreignKey{}}
+	c := &cascaded{keys: keys, mariaDB: mariaDB, share: " FOR SHARE", bodies: map[string][]string{},
+		emptied: map[emptying][]string{}, trees: map[string]bool{}, cycles: map[cycleOf][]foreignKey{}}
 	if mariaDB {
 		c.share = " LOCK IN SHARE MODE"
 	}
@@ -176,13 +177,12 @@ func (c *cascaded) coverRoot(w *writer, path []foreignKey, root string) error {
 			tables = append(tables, c.ring(w, key.parent)...)
 		}
 	}
-	locks, deepest := "", len(path)-1
-	if len(c.cycle(w, root)) > 0 {
-		c.trees = append(c.trees, root+"\x00DELETE")
-	}
-	if len(c.ring(w, root)) > 1 {
+	locks, deepest, several := "", len(path)-1, len(c.ring(w, root)) > 1
+	if several {
 		deepest = len(path)
-		c.inCycle = append(c.inCycle, root+"\x00DELETE")
+	}
+	if trigger := root + "\x00DELETE"; len(c.cycle(w, root)) > 0 {
+		c.trees[trigger] = c.trees[trigger] || several
 	}
 	for level := deepest; level > 0; level-- {
 		locks += d.lockLevel(path, level)
@@ -289,7 +289,7 @@ func (c *cascaded) triggers() (all []Trigger) {
 	for _, name := range c.order {
 		parent, event, _ := strings.Cut(name, "\x00")
 		t := newTrigger(parent, "BEFORE", event, c.bodies[name])
-		t.Tree, t.Cycle = slices.Contains(c.trees, name), slices.Contains(c.inCycle, name)
+		t.Cycle, t.Tree = c.trees[name]
 		all = append(all, t)
 	}
 	return all

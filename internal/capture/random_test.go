@@ -413,8 +413,8 @@ func upTo(n uint64, cycles bool) iter.Seq[uint64] {
 	}
 }
 
-// newRandomShop returns a shop for random schemas. For cycles it starts a server, where MySQL 9.7.4
-// executes foreign keys in InnoDB. By default it leaves rows in a cycle, and deletes others.
+// newRandomShop returns a shop for random schemas. For cycles it starts a server that executes
+// foreign keys in InnoDB: by default, MySQL 9.7.4 leaves rows in a cycle, and deletes others.
 func newRandomShop(t *testing.T, cycles bool) *shop {
 	t.Helper()
 	if !cycles {

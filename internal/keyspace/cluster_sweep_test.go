@@ -126,7 +126,7 @@ func TestSweepMigration(t *testing.T) {
 func TestSweepRoundTrip(t *testing.T) {
 	t.Parallel()
 	for name, move := range map[string]func(t *testing.T, c *testCluster, slot, from, to int){
-		"returns": func(t *testing.T, c *testCluster, slot, from, to int) { c.move(t, slot, from, to) },
+		"returns": func(t *testing.T, c *testCluster, slot, from, to int) { c.Move(t, slot, from, to) },
 		"is undone": func(t *testing.T, c *testCluster, slot, from, to int) {
 			if from == 0 {
 				c.Migrate(t, slot, from, to, false)
@@ -172,13 +172,13 @@ func TestSweepWhileSlotsMove(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, false)
 	sweepWhileMoving(t, c, func(slot, from, to int) { c.Migrate(t, slot, from, to, true) }, math.MaxInt64)
-	if c.Direct[0].Do(t.Context(), "cluster", "getslotmigrations").Err() == nil {
+	if c.MovesAtomically(t) {
 		most := int64(math.MaxInt64)
 		if c.scansSlots(t) {
 			most = 70_000
 		}
 		c := startCluster(t, false)
-		sweepWhileMoving(t, c, func(slot, from, to int) { c.move(t, slot, from, to) }, most)
+		sweepWhileMoving(t, c, func(slot, from, to int) { c.Move(t, slot, from, to) }, most)
 	}
 }
 
@@ -276,34 +276,6 @@ func TestSweepWithoutClusterscan(t *testing.T) {
 	if refused := c.Direct[1].Do(t.Context(), "acl", "log").Val().([]any); len(refused) != 1 {
 		t.Errorf("the ACL log has %d entries", len(refused))
 	}
-}
-
-// move moves a slot from one master to another, atomically if the server can.
-func (c *testCluster) move(t *testing.T, slot, from, to int) {
-	t.Helper()
-	err := c.Direct[from].Do(t.Context(), "cluster", "migrateslots", "slotsrange", slot, slot, "node", c.IDs[to]).Err()
-	if err != nil && strings.Contains(err.Error(), "unknown subcommand") {
-		c.Migrate(t, slot, from, to, true)
-		return
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	testenv.Eventually(t, "the slot to arrive", func() bool {
-		for i, d := range c.Direct {
-			shards, err := d.ClusterShards(t.Context()).Result()
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, s := range shards {
-				has := slices.ContainsFunc(s.Slots, func(r redis.SlotRange) bool { return r.Start <= int64(slot) && int64(slot) <= r.End })
-				if has && s.Nodes[0].ID != c.IDs[to] && (i == from || i == to) {
-					return false
-				}
-			}
-		}
-		return true
-	})
 }
 
 // agree waits until all masters know of the last move.

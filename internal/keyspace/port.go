@@ -28,7 +28,7 @@ func (p Port) ConfirmMoved(ctx context.Context, last map[string]uint64) error {
 
 func (p Port) Doubt() { p.k.Shards.Doubt() }
 
-func (p Port) HasMoved() bool { return p.k.Shards.HasMoved() }
+func (p Port) Unconfirmed() bool { return p.k.Shards.Unconfirmed() }
 
 func (p Port) CannotTell() bool { return p.k.Shards.CannotTell() }
 

@@ -310,8 +310,8 @@ func (s *Shards) Doubt() {
 	s.complete, s.before, s.moved = false, false, nil
 }
 
-// HasMoved reports whether slots have moved whose masters ConfirmMoved has yet to confirm.
-func (s *Shards) HasMoved() bool {
+// Unconfirmed reports whether slots have moved whose tags ConfirmMoved has yet to confirm.
+func (s *Shards) Unconfirmed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Contains(slices.Collect(maps.Values(s.moved)), true)

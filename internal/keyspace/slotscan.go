@@ -46,7 +46,7 @@ func slotCursor(slot int) string { return "0-{" + slotTags()[slot] + "}-0" }
 func (s *scan) scanSlots(ctx context.Context, conn *redis.Conn, pages chan<- []string) error {
 	due := s.stay.slots
 	slot := slices.Index(due[:], true)
-	cursor, calm := slotCursor(slot), true // calm: the slot was the master's at each of its pages
+	cursor, whole := slotCursor(slot), true // whole: the slot was the master's at each of its pages
 	for slot < protocol.SlotCount {
 		names, next, has, err := s.slotPage(ctx, conn, cursor)
 		switch {
@@ -54,7 +54,7 @@ func (s *scan) scanSlots(ctx context.Context, conn *redis.Conn, pages chan<- []s
 		case firstWord(err) == "NOPERM", firstWord(err) == "ERR" && strings.Contains(err.Error(), "unknown command"):
 			return errNoSlotScan
 		case stateOf(err) == StateMoving && has != nil:
-			next, calm = cursor, false
+			next, whole = cursor, false
 			without := *has
 			without[slot] = false
 			has = &without
@@ -71,19 +71,19 @@ func (s *scan) scanSlots(ctx context.Context, conn *redis.Conn, pages chan<- []s
 		if reached < slot {
 			return fmt.Errorf("CLUSTERSCAN went from %s back to %s", cursor, next)
 		}
-		if calm = calm && has[slot]; slot < reached {
-			due[slot] = due[slot] && !calm
+		if whole = whole && has[slot]; slot < reached {
+			due[slot] = due[slot] && !whole
 			for slot++; slot < reached; slot++ {
 				due[slot] = due[slot] && !has[slot]
 			}
-			calm = slot < protocol.SlotCount && has[slot]
+			whole = slot < protocol.SlotCount && has[slot]
 		}
 		cursor, reached = next, slot
 		for slot < protocol.SlotCount && !(due[slot] && has[slot]) {
 			slot++
 		}
 		if slot > reached && slot < protocol.SlotCount {
-			cursor, calm = slotCursor(slot), true
+			cursor, whole = slotCursor(slot), true
 		}
 	}
 	s.stay.gone = due

@@ -31,7 +31,7 @@ type Redis interface {
 	Survived(ctx context.Context, epochs []string) (map[string]uint64, error)
 	ConfirmMoved(ctx context.Context, last map[string]uint64) error
 	Doubt()
-	HasMoved() bool
+	Unconfirmed() bool
 	CannotTell() bool
 	Away() []string
 

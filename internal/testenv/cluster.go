@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -131,6 +132,40 @@ func (c *Cluster) Migrate(t testing.TB, slot, from, to int, arrives bool) {
 		do(to, "cluster", "setslot", slot, "node", c.IDs[to])
 		do(from, "cluster", "setslot", slot, "node", c.IDs[to])
 	}
+}
+
+// MovesAtomically reports whether the server has CLUSTER MIGRATESLOTS, as Valkey 9 has.
+func (c *Cluster) MovesAtomically(t testing.TB) bool {
+	t.Helper()
+	return c.Direct[0].Do(t.Context(), "cluster", "getslotmigrations").Err() == nil
+}
+
+// Move moves a slot from one master to another, atomically if the server can, and waits until both
+// know it.
+func (c *Cluster) Move(t testing.TB, slot, from, to int) {
+	t.Helper()
+	if !c.MovesAtomically(t) {
+		c.Migrate(t, slot, from, to, true)
+		return
+	}
+	if err := c.Direct[from].Do(t.Context(), "cluster", "migrateslots", "slotsrange", slot, slot, "node", c.IDs[to]).Err(); err != nil {
+		t.Fatal(err)
+	}
+	Eventually(t, "the slot to arrive", func() bool {
+		for _, i := range []int{from, to} {
+			shards, err := c.Direct[i].ClusterShards(t.Context()).Result()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range shards {
+				has := slices.ContainsFunc(s.Slots, func(r redis.SlotRange) bool { return r.Start <= int64(slot) && int64(slot) <= r.End })
+				if has && s.Nodes[0].ID != c.IDs[to] {
+					return false
+				}
+			}
+		}
+		return true
+	})
 }
 
 // introduce assigns a node its slots, if it is a master, and introduces it to the first node.
