@@ -313,6 +313,7 @@ const unbroken = Everything - 1
 // an *Outage.
 func (b *Beacons) Survived(ctx context.Context, epochs []string) (map[string]uint64, error) {
 	positions := make(map[string]uint64, len(epochs))
+	b.shards.listAgain() // the epochs may have written tags that are newer than the list
 	present, err := b.shards.present(ctx)
 	if err != nil || len(epochs) == 0 {
 		return positions, err
@@ -323,7 +324,7 @@ func (b *Beacons) Survived(ctx context.Context, epochs []string) (map[string]uin
 	moved := b.shards.compare()
 	gone := 0
 	for _, s := range present {
-		if moved[s.tag] && !b.shards.isAway(s.addr) {
+		if _, ok := moved[s.tag]; ok && !b.shards.isAway(s.addr) {
 			for _, epoch := range epochs {
 				positions[epoch] = min(positions[epoch], unbroken)
 			}

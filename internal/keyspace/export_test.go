@@ -80,15 +80,13 @@ func FollowMoves(complete bool, before []string, old, list [][2]string) (tags []
 		}
 		return list
 	}
-	s := &Shards{complete: complete, list: shardsOf(old), moved: map[string]bool{}}
+	s := &Shards{complete: complete, list: shardsOf(old), moved: map[string]time.Time{}}
 	for _, tag := range before {
-		s.moved[tag] = true
+		s.moved[tag] = time.Now()
 	}
-	s.followMoves(shardsOf(list))
-	for tag, moved := range s.moved {
-		if moved {
-			tags = append(tags, tag)
-		}
+	s.followMoves(shardsOf(list), time.Now())
+	for tag := range s.moved {
+		tags = append(tags, tag)
 	}
 	slices.Sort(tags)
 	return tags

@@ -30,7 +30,7 @@ func (p Port) Doubt() { p.k.Shards.Doubt() }
 
 func (p Port) Unconfirmed() bool { return p.k.Shards.Unconfirmed() }
 
-func (p Port) CannotTell() bool { return p.k.Shards.CannotTell() }
+func (p Port) CannotTell(since time.Time) bool { return p.k.Shards.CannotTell(since) }
 
 func (p Port) Away() []string {
 	return p.k.Shards.Away()

@@ -48,11 +48,13 @@ type Shards struct {
 	read time.Time
 	away map[string]absence // by address
 	life time.Duration      // of an absence
-	// moved are the tags that are new because slots have moved: see followMoves.
-	moved map[string]bool
+	// moved are the tags that are new because slots have moved, and since when: see followMoves.
+	moved map[string]time.Time
+	// changed is when the masters or their tags were last seen to differ from before.
+	changed time.Time
 	// complete: the last comparison found nothing missing, and no possible loss has occurred since.
 	complete bool
-	before   bool // complete, before the comparison under way
+	before   bool // complete, before the comparisons since then, which have not decided
 	compares bool // some comparison has found nothing missing
 }
 
@@ -102,10 +104,21 @@ func (s *Shards) listShards(ctx context.Context) ([]shard, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.followMoves(list)
-	s.list, s.read = list, time.Now()
+	now := time.Now()
+	if !slices.Equal(list, s.list) {
+		s.changed = now
+	}
+	s.followMoves(list, now)
+	s.list, s.read = list, now
 	s.nodes.doubted.Store(false)
 	return list, nil
+}
+
+// listAgain has the masters listed again at the next call that needs them.
+func (s *Shards) listAgain() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.read = time.Time{}
 }
 
 // present returns the shards that are not away; all of them, if none is left.
@@ -256,17 +269,25 @@ func isOutage(err error) bool {
 // tag it has no beacons of the workers that have stopped, and a Keyspace must not take that for a
 // loss. One that had found nothing missing before the change, and has noticed no break since, knows
 // that nothing is missing now. It confirms that in Redis, for those that start later.
+//
+// Others write their beacons under the earlier tag until they list the masters again, and what they
+// settle until then has no beacon under the new one. So a tag is confirmed again, with later
+// positions, until MovesSettle has passed.
 
 // confirmed is the number of the key that holds what ConfirmMoved writes, in addition to the two of
 // a beacon.
 const confirmed = 2
+
+// MovesSettle is how long after a change of the tags others may write the earlier ones: they list
+// the masters every shardsLife, and may have a pipeline under way.
+const MovesSettle = 2 * shardsLife
 
 // followMoves records which tags of list are new because slots have moved, unless something may be
 // missing in any case. The caller holds the lock.
 //
 // A new tag also comes with a replica that takes over while slots move. Its master may have lost
 // something, so only a master that was there before counts, or one that has joined all others.
-func (s *Shards) followMoves(list []shard) {
+func (s *Shards) followMoves(list []shard, now time.Time) {
 	if len(s.list) == 0 {
 		return
 	}
@@ -274,32 +295,36 @@ func (s *Shards) followMoves(list []shard) {
 		return slices.ContainsFunc(list, func(o shard) bool { return o.addr == addr })
 	}
 	joined := !slices.ContainsFunc(s.list, func(o shard) bool { return !has(list, o.addr) })
-	moved := map[string]bool{}
+	moved := map[string]time.Time{}
 	for _, n := range list {
 		i := slices.IndexFunc(s.list, func(o shard) bool { return o.tag == n.tag })
 		switch {
 		case i >= 0: // it keeps the tag, or another master has taken the slot over
-			moved[n.tag] = s.moved[n.tag] && has(list, s.list[i].addr)
-		default:
-			moved[n.tag] = (s.complete || s.before) && (joined || has(s.list, n.addr))
+			if noted, ok := s.moved[n.tag]; ok && has(list, s.list[i].addr) {
+				moved[n.tag] = noted
+			}
+		case (s.complete || s.before) && (joined || has(s.list, n.addr)):
+			moved[n.tag] = now
 		}
 	}
 	s.moved = moved
 }
 
-// hasMoved reports whether a tag is new because slots have moved, and it is not confirmed yet.
+// hasMoved reports whether a tag is new because slots have moved, and others may still write the
+// earlier one.
 func (s *Shards) hasMoved(tag string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.moved[tag]
+	_, ok := s.moved[tag]
+	return ok
 }
 
 // compare records that a comparison begins, and returns the tags that have moved. Slots that move
 // during the comparison are no loss, unless it finds one.
-func (s *Shards) compare() (moved map[string]bool) {
+func (s *Shards) compare() (moved map[string]time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.complete, s.before = false, s.complete
+	s.complete, s.before = false, s.complete || s.before
 	return maps.Clone(s.moved)
 }
 
@@ -310,26 +335,31 @@ func (s *Shards) Doubt() {
 	s.complete, s.before, s.moved = false, false, nil
 }
 
-// Unconfirmed reports whether slots have moved whose tags ConfirmMoved has yet to confirm.
+// Unconfirmed reports whether slots have moved whose tags ConfirmMoved has yet to confirm, or to
+// confirm for the last time.
 func (s *Shards) Unconfirmed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Contains(slices.Collect(maps.Values(s.moved)), true)
+	return len(s.moved) > 0
 }
 
-// CannotTell reports whether this Keyspace may take slots that moved for a loss: in a Cluster,
-// until it has first found nothing missing. Others may know better.
-func (s *Shards) CannotTell() bool {
+// CannotTell reports whether what looks lost since a time may be slots that have moved. Outside of
+// a Cluster it never may. In a Cluster it may until this Keyspace has first found nothing missing,
+// and for MovesSettle after a change of the masters and after that time: the node that listed the
+// masters may have learned of it later than others.
+func (s *Shards) CannotTell(since time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.nodes.cluster != nil && !s.compares
+	return s.nodes.cluster != nil && (!s.compares || time.Since(s.changed) < MovesSettle || time.Since(since) < MovesSettle)
 }
 
 // confirm records that a tag is confirmed.
 func (s *Shards) confirm(tag string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.moved, tag)
+	if noted, ok := s.moved[tag]; ok && time.Since(noted) >= MovesSettle {
+		delete(s.moved, tag)
+	}
 }
 
 // compared records that nothing is missing in Redis, unless a master is unavailable.

@@ -32,7 +32,7 @@ type Redis interface {
 	ConfirmMoved(ctx context.Context, last map[string]uint64) error
 	Doubt()
 	Unconfirmed() bool
-	CannotTell() bool
+	CannotTell(since time.Time) bool
 	Away() []string
 
 	// Invalidation.

@@ -67,7 +67,7 @@ func (h *Healer) Run(ctx context.Context) error {
 func (h *Healer) Step(ctx context.Context) (HealState, error) {
 	p := &h.progress // of the whole healing, over the outages in it
 	if len(p.left) == 0 {
-		if time.Now().Before(h.moves.next) {
+		if !p.noticed && time.Now().Before(h.moves.next) {
 			return Busy, nil
 		}
 		losses, epoch, err := h.losses(ctx)
@@ -121,30 +121,35 @@ const (
 	movesPause    = 500 * time.Millisecond
 )
 
-// A movesWait is the wait of a worker that has just begun, and sees a loss that may be slots that
-// have moved in a Redis Cluster: see keyspace.Beacons.ConfirmMoved.
+// A movesWait is the wait of a worker that sees a loss that may be slots that have moved in a Redis
+// Cluster: see keyspace.Beacons.ConfirmMoved.
 type movesWait struct{ since, next time.Time }
 
-// awaitMoves reports whether to compare again later, since another worker has compared before and
-// sees no loss: it confirms within a second or two that slots have moved, or finds the loss too.
-// Without such a worker, a loss counts.
+// awaitMoves reports whether to compare again later, since what looks lost may be slots that have
+// moved. The masters may be listed right by then, and another worker confirms moves within a second
+// or two, or finds the loss too. Without such a worker, a loss counts after keyspace.MovesSettle.
 func (h *Healer) awaitMoves(ctx context.Context, losses []loss) (wait bool, err error) {
-	if len(losses) == 0 || h.progress.noticed || !h.Redis.CannotTell() {
-		return false, nil
-	}
 	now := time.Now()
-	if h.moves.since.IsZero() {
+	if len(losses) > 0 && h.moves.since.IsZero() {
 		h.moves.since = now
 	}
-	if now.Sub(h.moves.since) > movesPatience {
-		return false, nil
+	waited := now.Sub(h.moves.since)
+	if len(losses) > 0 && !h.progress.noticed && waited <= movesPatience && h.Redis.CannotTell(h.moves.since) {
+		if wait = waited < keyspace.MovesSettle; !wait {
+			var workers []store.WorkerNote
+			workers, err = h.Store.Workers.Workers(ctx)
+			wait = slices.ContainsFunc(workers, func(n store.WorkerNote) bool { return n.Lives() && n.State == store.WorkerWorking })
+		}
+		if wait || err != nil {
+			h.moves.next = now.Add(movesPause)
+			return wait, err
+		}
 	}
-	workers, err := h.Store.Workers.Workers(ctx)
-	wait = slices.ContainsFunc(workers, func(n store.WorkerNote) bool { return n.Lives() && n.State == store.WorkerWorking })
-	if wait {
-		h.moves.next = now.Add(movesPause)
+	h.moves = movesWait{}
+	if len(losses) > 0 {
+		h.Redis.Doubt()
 	}
-	return wait, err
+	return false, nil
 }
 
 // losses returns the losses of Redis, and the epoch of the beacon during the comparison.
@@ -206,8 +211,6 @@ func (h *Healer) compare(ctx context.Context, list func(context.Context, *store.
 	}
 	if len(losses)+len(emptied) == 0 {
 		err = h.Redis.ConfirmMoved(ctx, last)
-	} else {
-		h.Redis.Doubt()
 	}
 	return losses, emptied, err
 }
