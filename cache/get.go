@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/unstale/unstale/internal/dberr"
 	"github.com/unstale/unstale/protocol"
 )
 
@@ -111,7 +112,7 @@ func (c *Cache) Expire(ctx context.Context, key string, ttl time.Duration) (bool
 	r := c.untyped(key)
 	found, err := r.readValue(ctx)
 	if err != nil || found.state < fresh || found.entry.Negative != 0 {
-		return false, wrapped("expire", err)
+		return false, dberr.Wrap(err, "expire")
 	}
 	text := found.text
 	if !c.config.Plain {
@@ -128,14 +129,7 @@ func (c *Cache) Expire(ctx context.Context, key string, ttl time.Duration) (bool
 		return cmds[0].Bool()
 	})
 	c.memory.evictOwn([]string{r.name})
-	return done, wrapped("expire", err)
-}
-
-func wrapped(verb string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%s: %w", verb, err)
+	return done, dberr.Wrap(err, "expire")
 }
 
 // Delete deletes keys from Redis and from this process. No load that began earlier stores them
@@ -143,12 +137,12 @@ func wrapped(verb string, err error) error {
 // outbox. The error is ErrClosed, or an *InvalidationError with the keys that may not be deleted
 // from Redis. Calling Delete again with those is harmless.
 func (c *Cache) Delete(ctx context.Context, keys ...string) error {
-	return wrapped("delete", c.unlink(ctx, keys, c.name))
+	return dberr.Wrap(c.unlink(ctx, keys, c.name), "delete")
 }
 
 // DeleteTag is like Delete, for tags: values that have one of them no longer count.
 func (c *Cache) DeleteTag(ctx context.Context, tags ...string) error {
-	return wrapped("delete tag", c.unlink(ctx, tags, protocol.StampKey))
+	return dberr.Wrap(c.unlink(ctx, tags, protocol.StampKey), "delete tag")
 }
 
 // unlinkMost is how many keys one pipeline unlinks.
@@ -255,7 +249,7 @@ func (c *Cache) Lease(ctx context.Context, key string, p *Policy) (*Lease, error
 	g, err := j.takeLease(ctx)
 	switch {
 	case err != nil:
-		return nil, wrapped("take lease", err)
+		return nil, dberr.Wrap(err, "take lease")
 	case g.kind != "lease":
 		return nil, fmt.Errorf("take lease: %w for another %v", ErrTaken, g.wait.Round(time.Millisecond))
 	}
@@ -281,7 +275,7 @@ func Set[T any](ctx context.Context, l *Lease, value T) error {
 	case err != nil:
 		j.request.c.counts.failed()
 		l.Release(context.WithoutCancel(ctx))
-		return wrapped("set", err)
+		return dberr.Wrap(err, "set")
 	case !stored || !o.accepted:
 		l.Release(context.WithoutCancel(ctx))
 		return ErrLeaseLost

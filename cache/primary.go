@@ -6,7 +6,6 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/unstale/unstale/internal/dberr"
 )
@@ -51,8 +50,7 @@ func OnPrimary(ctx context.Context, db Pool) (*sql.Conn, error) {
 		if err = takesWrites(ctx, conn); err == nil {
 			return conn, nil
 		}
-		_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // which the pool does not keep
-		_ = conn.Close()                                           // Raw has closed it
+		dberr.Discard(conn)
 		if !errors.Is(err, ErrReadOnly) && !errors.Is(err, driver.ErrBadConn) {
 			break
 		}
@@ -66,11 +64,8 @@ func takesWrites(ctx context.Context, conn *sql.Conn) error {
 	if err := conn.QueryRowContext(ctx, readOnlySQL).Scan(&readOnly, &innodb); err != nil {
 		return err
 	}
-	for _, value := range []string{readOnly, innodb} {
-		// newer servers have more than on and off
-		if value != "0" && !strings.EqualFold(value, "OFF") {
-			return ErrReadOnly
-		}
+	if !dberr.IsOff(readOnly) || !dberr.IsOff(innodb) {
+		return ErrReadOnly
 	}
 	return nil
 }

@@ -33,10 +33,6 @@ const (
 const mintSQL = `INSERT INTO cache_outbox_locks (name, token, minted_at) VALUES (UNHEX(?), UNHEX(?), UTC_TIMESTAMP(6))
 ON DUPLICATE KEY UPDATE token = UNHEX(?), minted_at = UTC_TIMESTAMP(6)`
 
-// Contract: no lock. A server may have neither of the variables.
-const writersSQL = `SHOW GLOBAL VARIABLES WHERE Variable_name = 'wsrep_on' AND Value = 'ON'
-OR Variable_name = 'group_replication_single_primary_mode' AND Value = 'OFF'`
-
 // A mint writes fencing tokens to MySQL, in sessions that commit each statement and wait for a row
 // at most MintWait. They wait for mintQuick first, and then in other sessions. So holders that are
 // frozen in their transactions delay only the callers that wait for them.
@@ -153,12 +149,10 @@ func (m *mint) refuseManyWriters(ctx context.Context) error {
 	if err := dberr.RefuseVTGate(ctx, m.db); err != nil {
 		return err
 	}
-	var name, value string
-	err := m.db.QueryRowContext(ctx, writersSQL).Scan(&name, &value)
-	if m.checked = errors.Is(err, sql.ErrNoRows); m.checked {
-		return nil
-	} else if err != nil {
-		return err
+	writers, err := dberr.OtherWriters(ctx, m.db)
+	if err == nil && writers != "" {
+		err = fmt.Errorf("%s: %w", writers, errWriters)
 	}
-	return fmt.Errorf("%s is %s: %w", name, value, errWriters)
+	m.checked = err == nil
+	return err
 }

@@ -77,9 +77,6 @@ func (r run) condition(column string) string {
 	return column + " IN (" + strings.Join(list, ",") + ")"
 }
 
-// isOff reports whether a variable is off. Newer servers have more values than on and off.
-func isOff(variable string) bool { return variable == "0" || strings.EqualFold(variable, "OFF") }
-
 // Settled reports whether the worker has settled all rows of a token, which means that their keys
 // are gone from Redis. It runs one query on db, which must be the primary.
 //
@@ -102,7 +99,7 @@ func Settled(ctx context.Context, db Pool, token Token) (bool, error) {
 	if err == nil {
 		err = v.err
 	}
-	return v.settled, wrap("ask for invalidations", err)
+	return v.settled, dberr.Wrap(err, "ask for invalidations")
 }
 
 // A verdict is the known state of a token.
@@ -127,7 +124,7 @@ func judge(ctx context.Context, db Pool, token Token) (v verdict, err error) {
 	switch {
 	case err != nil:
 		return v, err
-	case !isOff(readOnly) || !isOff(innodbReadOnly):
+	case !dberr.IsOff(readOnly) || !dberr.IsOff(innodbReadOnly):
 		return v, ErrReadOnly
 	case outboxes > 1:
 		return v, severalOutboxes(outboxes)
@@ -150,13 +147,6 @@ func judge(ctx context.Context, db Pool, token Token) (v verdict, err error) {
 	return v, nil
 }
 
-func wrap(verb string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%s: %w", verb, err)
-}
-
 // The pauses between two queries of Wait.
 const (
 	firstPause   = 5 * time.Millisecond
@@ -171,11 +161,11 @@ const (
 func Wait(ctx context.Context, db Pool, token Token) error {
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		done, err := Settled(ctx, db, token)
-		if err != nil || done {
-			return wrap("wait for invalidations", err)
+		if err == nil && !done {
+			err = sleep.For(ctx, pause/2+rand.N(pause))
 		}
-		if err := sleep.For(ctx, pause/2+rand.N(pause)); err != nil {
-			return wrap("wait for invalidations", err)
+		if err != nil || done {
+			return dberr.Wrap(err, "wait for invalidations")
 		}
 	}
 }
@@ -208,7 +198,7 @@ func (c *Check) Settled(ctx context.Context) (settled bool, left time.Duration, 
 		asked := time.Now()
 		told, err := judge(ctx, c.db, c.token)
 		if err != nil {
-			return false, TokenLifetime, wrap("ask for invalidations", err)
+			return false, TokenLifetime, dberr.Wrap(err, "ask for invalidations")
 		}
 		v, until = &told, asked.Add(TokenLifetime-told.age)
 		c.learn(v, until)
@@ -216,7 +206,7 @@ func (c *Check) Settled(ctx context.Context) (settled bool, left time.Duration, 
 	if left = time.Until(until); left <= 0 {
 		return true, 0, nil
 	}
-	return v.settled, left, wrap("ask for invalidations", v.err)
+	return v.settled, left, dberr.Wrap(v.err, "ask for invalidations")
 }
 
 // known returns the final state, or nil if it must be queried.

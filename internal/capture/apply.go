@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/unstale/unstale/internal/dberr"
 	"github.com/unstale/unstale/internal/mysqlerr"
 	"github.com/unstale/unstale/internal/schema"
 )
@@ -139,7 +140,7 @@ func (c *Capturer) inTurn(ctx context.Context, fn func(*schema.Turn, *sql.Conn) 
 		if err != nil {
 			return err
 		}
-		defer schema.Discard(conn)
+		defer dberr.Discard(conn)
 		if _, err := conn.ExecContext(ctx, sessionSQL); err != nil {
 			return fmt.Errorf("prepare the session: %w", err)
 		}

@@ -103,8 +103,7 @@ func listLines(ctx context.Context, db *sql.DB, query string) ([]string, error) 
 
 // isDenied reports whether the account may not read the grants.
 func isDenied(err error) bool {
-	n := mysqlerr.Number(err)
-	return n == mysqlerr.NoRight || n == mysqlerr.DatabaseDenied
+	return mysqlerr.Is(err, mysqlerr.NoRight, mysqlerr.DatabaseDenied)
 }
 
 // An Account is an account of the server, for example unstale_capture@localhost. Its text quotes

@@ -3,6 +3,7 @@ package mysqlerr
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/go-sql-driver/mysql"
@@ -80,6 +81,9 @@ func Number(err error) uint16 {
 	return n
 }
 
+// Is reports whether err came from a server and has one of the numbers.
+func Is(err error, numbers ...uint16) bool { return slices.Contains(numbers, Number(err)) }
+
 func parts(err error) (number uint16, message string) {
 	if e, ok := errors.AsType[*mysql.MySQLError](err); ok {
 		return e.Number, e.Message
@@ -91,8 +95,7 @@ func parts(err error) (number uint16, message string) {
 // the snapshot of the transaction or on another node of a cluster: roll back and run the
 // transaction again.
 func IsContention(err error) bool {
-	n := Number(err)
-	return n == LockTimeout || n == RecordChanged || IsRollback(err)
+	return Is(err, LockTimeout, RecordChanged) || IsRollback(err)
 }
 
 // IsRollback reports whether an error of COMMIT proves that the transaction is rolled back on all
@@ -110,12 +113,9 @@ func IsRollback(err error) bool {
 // without a quorum or shutting down, or it ended the statement or the session. It is false for an
 // error that is not from a server.
 func IsPassing(err error) bool {
-	switch Number(err) {
-	case ConCount, Shutdown, TooManyUserConn, UserLimit, ReadOnlyOption, ReadOnlyMode, OfflineMode, HookFailed,
-		GroupState, GroupBefore, GroupAfter, GroupBegin, Interrupted, SortAbort, SlowMariaDB, SlowMySQL, NewAbort, KilledMariaDB, Idle:
-		return true
-	}
-	return IsContention(err) || IsNotReady(err)
+	return IsContention(err) || IsNotReady(err) ||
+		Is(err, ConCount, Shutdown, TooManyUserConn, UserLimit, ReadOnlyOption, ReadOnlyMode, OfflineMode, HookFailed,
+			GroupState, GroupBefore, GroupAfter, GroupBegin, Interrupted, SortAbort, SlowMariaDB, SlowMySQL, NewAbort, KilledMariaDB, Idle)
 }
 
 // IsNotReady reports whether err is from a node of a Galera cluster that has no quorum or joins.

@@ -5,13 +5,13 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"os"
 	"sync"
 	"time"
 
+	"github.com/unstale/unstale/internal/dberr"
 	"github.com/unstale/unstale/internal/mysqlerr"
 	"github.com/unstale/unstale/internal/sleep"
 )
@@ -41,11 +41,6 @@ func InTurn(ctx context.Context, db *sql.DB, task string, say func(notice string
 	})
 }
 
-// Contract: no lock. A row means that other servers take writes too: of Galera, or of group
-// replication with several primaries.
-const writersSQL = `SHOW GLOBAL VARIABLES WHERE Variable_name = 'wsrep_on' AND Value = 'ON'
-OR Variable_name = 'group_replication_single_primary_mode' AND Value = 'OFF'`
-
 // Locked makes the processes on one server run fn one at a time, by a user lock of MySQL. The lock
 // belongs to a session, so the server frees it when a process dies. It is named after the task and
 // the schema, because user locks are global to the server, and hashed, because their names end at
@@ -65,13 +60,12 @@ func locked(ctx context.Context, db *sql.DB, task string, say func(notice string
 	if err != nil {
 		return fmt.Errorf("wait for the turn to %s: %w", task, err)
 	}
-	defer Discard(conn)
-	var name, value string
-	err = conn.QueryRowContext(ctx, writersSQL).Scan(&name, &value)
-	clustered := err == nil
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+	defer dberr.Discard(conn)
+	writers, err := dberr.OtherWriters(ctx, conn)
+	if err != nil {
 		return fmt.Errorf("wait for the turn to %s: %w", task, err)
 	}
+	clustered := writers != ""
 	var got sql.NullInt64
 	err = conn.QueryRowContext(ctx, lockSQL, task, turnSeconds).Scan(&got)
 	switch {
@@ -104,12 +98,6 @@ func keepAlive(conn *sql.Conn) (end func()) {
 		cancel()
 		keeper.Wait()
 	}
-}
-
-// Discard closes a connection instead of returning it to the pool with its settings.
-func Discard(conn *sql.Conn) {
-	_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // which the pool does not keep
-	_ = conn.Close()                                           // Raw has closed it
 }
 
 // turnSeconds bounds the wait for the others. A statement is small; what takes longer is waiting

@@ -141,13 +141,12 @@ type statusWriter struct {
 	limit    time.Duration // a write that takes longer counts as hung
 	ctx      context.Context
 	stop     context.CancelFunc
-	mu       sync.Mutex
-	patience time.Duration
-	pending  chan struct{} // closed when the running write has ended; nil: none
+	turn     chan struct{} // has an element while a write runs
+	patience time.Duration // of the running write
 }
 
 func newStatusWriter(db *sql.DB, commits *commitWatch, limit time.Duration) *statusWriter {
-	w := &statusWriter{db: db, commits: commits, limit: limit, patience: limit + noteGrace}
+	w := &statusWriter{db: db, commits: commits, limit: limit, turn: make(chan struct{}, 1), patience: limit + noteGrace}
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	return w
 }
@@ -155,17 +154,13 @@ func newStatusWriter(db *sql.DB, commits *commitWatch, limit time.Duration) *sta
 // exec executes a statement and waits for it until ctx ends. While an earlier statement hangs, it
 // returns an error immediately.
 func (w *statusWriter) exec(ctx context.Context, query string, args ...any) error {
-	done, err := w.awaitTurn(ctx)
-	if err != nil {
+	if err := w.awaitTurn(ctx); err != nil {
 		return err
 	}
 	result := make(chan error, 1)
 	go func() {
-		defer close(done)
+		defer func() { <-w.turn }()
 		result <- w.writeOnce(query, args)
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.pending = nil
 	}()
 	select {
 	case err := <-result:
@@ -176,39 +171,31 @@ func (w *statusWriter) exec(ctx context.Context, query string, args ...any) erro
 }
 
 // awaitTurn waits until no other write is running.
-func (w *statusWriter) awaitTurn(ctx context.Context) (done chan struct{}, err error) {
-	for {
-		w.mu.Lock()
-		before := w.pending
-		if before == nil {
-			w.pending = make(chan struct{})
-			defer w.mu.Unlock()
-			return w.pending, nil
-		}
-		w.mu.Unlock()
-		if err := w.commits.hung(); err != nil {
-			return nil, err
-		}
-		select {
-		case <-before:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
+func (w *statusWriter) awaitTurn(ctx context.Context) error {
+	select {
+	case w.turn <- struct{}{}:
+		return nil
+	default:
+	}
+	if err := w.commits.hung(); err != nil {
+		return err
+	}
+	select {
+	case w.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
 // writeOnce executes one statement and adapts the patience for the next one.
 func (w *statusWriter) writeOnce(query string, args []any) error {
-	w.mu.Lock()
 	ctx, cancel := context.WithTimeout(w.ctx, w.patience)
-	w.mu.Unlock()
 	defer cancel()
 	on := w.commits.beginWrite(w.limit)
 	_, err := w.db.ExecContext(ctx, query, args...)
 	late := ctx.Err() != nil
 	err = w.commits.endWrite(on, err)
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	switch {
 	case err == nil:
 		w.patience = w.limit + noteGrace
@@ -221,12 +208,8 @@ func (w *statusWriter) writeOnce(query string, args []any) error {
 // close aborts the running write and returns when it has ended.
 func (w *statusWriter) close() error {
 	w.stop()
-	w.mu.Lock()
-	pending := w.pending
-	w.mu.Unlock()
-	if pending != nil {
-		<-pending
-	}
+	w.turn <- struct{}{}
+	defer func() { <-w.turn }()
 	return w.db.Close()
 }
 

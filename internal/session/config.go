@@ -126,13 +126,10 @@ func parseDSN(dsn string) (*mysql.Config, error) {
 // refuseVariables refuses system variables, which the driver would SET, unless every session pins
 // its own value and so overrides them: applications may share a DSN that has a time_zone.
 func refuseVariables(params map[string]string) error {
-	var pins []string
 	mysql, mariaDB := session{}.byServer()
-	for _, p := range slices.Concat(session{}.common(), mysql, mariaDB) {
-		pins = append(pins, p.name)
-	}
+	pins := slices.Concat(session{}.common(), mysql, mariaDB)
 	refused := slices.DeleteFunc(slices.Sorted(maps.Keys(params)), func(name string) bool {
-		return slices.Contains(pins, strings.ToLower(name))
+		return slices.ContainsFunc(pins, func(p pin) bool { return p.name == strings.ToLower(name) })
 	})
 	if len(refused) == 0 {
 		return nil

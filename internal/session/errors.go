@@ -26,22 +26,12 @@ func IsScan(err error) bool { return mysqlerr.Number(err) == mysqlerr.FullScan }
 
 // isUnprepared reports whether a statement cannot be prepared, although it may run as text.
 func isUnprepared(err error) bool {
-	switch mysqlerr.Number(err) {
-	case mysqlerr.ManyPrepared, mysqlerr.Unpreparable, mysqlerr.NeedReprepare:
-		return true
-	case mysqlerr.UnknownCommand:
-		return !mysqlerr.IsNotReady(err)
-	}
-	return false
+	return mysqlerr.Is(err, mysqlerr.ManyPrepared, mysqlerr.Unpreparable, mysqlerr.NeedReprepare, mysqlerr.UnknownCommand) && !mysqlerr.IsNotReady(err)
 }
 
 // IsGrouping reports whether ONLY_FULL_GROUP_BY refuses a statement.
 func IsGrouping(err error) bool {
-	switch mysqlerr.Number(err) {
-	case mysqlerr.MixedGroups, mysqlerr.NotGrouped, mysqlerr.HavingGrouped, mysqlerr.OrderDistinct:
-		return true
-	}
-	return false
+	return mysqlerr.Is(err, mysqlerr.MixedGroups, mysqlerr.NotGrouped, mysqlerr.HavingGrouped, mysqlerr.OrderDistinct)
 }
 
 var ErrTooLarge = errors.New("larger than max_allowed_packet")
@@ -55,11 +45,7 @@ func IsTooLarge(err error) bool {
 // that another session killed. The errors are 3024 or 1969, 1028 in a sort, 1317 for KILL QUERY,
 // and 1205.
 func isEnded(err error) bool {
-	switch mysqlerr.Number(err) {
-	case mysqlerr.SlowMySQL, mysqlerr.SlowMariaDB, mysqlerr.SortAbort, mysqlerr.Interrupted, mysqlerr.LockTimeout:
-		return true
-	}
-	return false
+	return mysqlerr.Is(err, mysqlerr.SlowMySQL, mysqlerr.SlowMariaDB, mysqlerr.SortAbort, mysqlerr.Interrupted, mysqlerr.LockTimeout)
 }
 
 // IsStatementFault reports whether the server works but refuses the statement itself, for example
@@ -220,12 +206,10 @@ func State(err error) string {
 // isFull reports whether the server could not store data. Errors of the operating system come with
 // several error numbers, so the message is checked for their texts.
 func isFull(err error) bool {
-	switch mysqlerr.Number(err) {
-	case mysqlerr.FullDisk, mysqlerr.DiskFull, mysqlerr.TableFull, mysqlerr.DiskFullAtOnce:
-		return true
-	case 0:
+	if mysqlerr.Number(err) == 0 {
 		return false
 	}
 	text := strings.ToLower(err.Error())
-	return strings.Contains(text, "no space left on device") || strings.Contains(text, "disk quota exceeded")
+	return mysqlerr.Is(err, mysqlerr.FullDisk, mysqlerr.DiskFull, mysqlerr.TableFull, mysqlerr.DiskFullAtOnce) ||
+		strings.Contains(text, "no space left on device") || strings.Contains(text, "disk quota exceeded")
 }

@@ -3,7 +3,6 @@ package session
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"fmt"
 	"math"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/unstale/unstale/internal/dberr"
 	"github.com/unstale/unstale/internal/mysqlerr"
 	"github.com/unstale/unstale/internal/sqltext"
 )
@@ -252,8 +252,7 @@ func (l *Lookups) lookUpUngrouped(ctx context.Context, conn *sql.Conn, query str
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), modeLimit)
 		defer cancel()
 		if _, err := conn.ExecContext(ctx, setGroupedSQL); err != nil {
-			// closes the session, whose mode is unknown
-			_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+			dberr.Discard(conn) // whose mode is unknown
 		}
 	}()
 	most := len(by)

@@ -266,14 +266,6 @@ const (
 	lookupGrace   = 500 * time.Millisecond
 )
 
-// pools returns all pools of Sessions. A client waits read for a reply, or until ctx ends.
-func (c Config) pools(dsn *mysql.Config) (claims, side, status, lookups, schema pool) {
-	patience := c.patience(dsn)
-	claims, side, status, lookups, schema = c.claiming(patience), c.beside(patience), c.noting(patience), c.lookingUp(), c.migrating()
-	claims.read, side.read, schema.read = c.readTimeout(dsn), c.readTimeout(dsn), dsn.ReadTimeout
-	return claims, side, status, lookups, schema
-}
-
 // readTimeout returns how long a client waits for a reply of the server.
 func (c Config) readTimeout(dsn *mysql.Config) time.Duration {
 	return cmp.Or(dsn.ReadTimeout, c.StatementTimeout)
@@ -288,30 +280,30 @@ func (c Config) patience(dsn *mysql.Config) time.Duration {
 // contract: the server ends them if their client vanishes or freezes while idle in a transaction
 // (wait_timeout), while receiving a large claim (net_write_timeout) or while sending
 // (net_read_timeout).
-func (c Config) claiming(patience time.Duration) pool {
+func (c Config) claiming(dsn *mysql.Config) pool {
 	return pool{
 		// one for the loop, and one while a dead session is replaced
-		name: "claims", open: 2,
+		name: "claims", open: 2, read: c.readTimeout(dsn),
 		idle: 1, rest: c.ClaimTimeout / 2, // never return a session that the server has just ended
 		session: session{
-			silence: c.ClaimTimeout, lockWait: lockWait(min(patience, c.ClaimTimeout/2-time.Second)), limit: c.ClaimTimeout,
+			silence: c.ClaimTimeout, lockWait: lockWait(min(c.patience(dsn), c.ClaimTimeout/2-time.Second)), limit: c.ClaimTimeout,
 		},
 	}
 }
 
 // beside returns the pool for all other statements of a worker or a command.
-func (c Config) beside(patience time.Duration) pool {
+func (c Config) beside(dsn *mysql.Config) pool {
 	return pool{
-		name: "side", open: 4, idle: 2, rest: sideSilence / 2,
-		session: session{silence: sideSilence, lockWait: lockWait(patience), limit: patience},
+		name: "side", open: 4, idle: 2, rest: sideSilence / 2, read: c.readTimeout(dsn),
+		session: session{silence: sideSilence, lockWait: lockWait(c.patience(dsn)), limit: c.patience(dsn)},
 	}
 }
 
 // noting returns the pool that writes the worker status record: see statusWriter.
-func (c Config) noting(patience time.Duration) pool {
+func (c Config) noting(dsn *mysql.Config) pool {
 	return pool{
 		name: "status", open: 1, idle: 1, rest: sideSilence / 2,
-		session: session{silence: sideSilence, lockWait: lockWait(patience)},
+		session: session{silence: sideSilence, lockWait: lockWait(c.patience(dsn))},
 	}
 }
 
@@ -422,14 +414,13 @@ func (c *preparing) prepare(ctx context.Context, query string, args []driver.Nam
 		return nil, nil
 	}
 	stmt, known := c.stmts[query]
-	if known {
-		return stmt, nil
+	if !known {
+		var err error
+		if stmt, err = c.PrepareContext(ctx, query); err != nil {
+			return nil, err
+		}
+		c.stmts[query] = stmt
 	}
-	stmt, err := c.PrepareContext(ctx, query)
-	if err != nil {
-		return nil, err
-	}
-	c.stmts[query] = stmt
 	return stmt, nil
 }
 

@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/jmoiron/sqlx"
+	"github.com/unstale/unstale/internal/dberr"
 	"github.com/unstale/unstale/internal/mysqlerr"
 	"github.com/unstale/unstale/outbox"
 )
@@ -43,18 +43,16 @@ func Open(cfg Config, prepared ...string) (*Sessions, error) {
 		return nil, err
 	}
 	s := &Sessions{Config: cfg, patience: cfg.patience(dsn)}
-	claims, side, status, lookups, schema := cfg.pools(dsn)
-	var claimsDB, sideDB, statusDB *sql.DB
-	for _, p := range []struct {
-		pool pool
-		db   **sql.DB
-	}{{claims, &claimsDB}, {side, &sideDB}, {status, &statusDB}, {lookups, &s.lookups}, {schema, &s.schema}} {
-		if *p.db, err = p.pool.connect(dsn, cfg.Worker, prepared); err != nil {
+	schema := cfg.migrating()
+	schema.read = dsn.ReadTimeout
+	var dbs [5]*sql.DB
+	for i, p := range []pool{cfg.claiming(dsn), cfg.beside(dsn), cfg.noting(dsn), cfg.lookingUp(), schema} {
+		if dbs[i], err = p.connect(dsn, cfg.Worker, prepared); err != nil {
 			return nil, err
 		}
 	}
-	s.Claims, s.Side = sqlx.NewDb(claimsDB, "mysql"), sqlx.NewDb(sideDB, "mysql")
-	s.status = newStatusWriter(statusDB, &s.commits, s.commitLimit()+noteGrace)
+	s.Claims, s.Side, s.lookups, s.schema = sqlx.NewDb(dbs[0], "mysql"), sqlx.NewDb(dbs[1], "mysql"), dbs[3], dbs[4]
+	s.status = newStatusWriter(dbs[2], &s.commits, s.commitLimit()+noteGrace)
 	return s, nil
 }
 
@@ -184,9 +182,8 @@ func (s *Sessions) Primary(ctx context.Context) (conn *sqlx.Conn, p Place, err e
 	if conn, err = s.Side.Connx(ctx); err == nil {
 		p, err = place(ctx, conn)
 		if errors.Is(err, outbox.ErrReadOnly) {
-			_ = conn.Raw(func(any) error { return driver.ErrBadConn })
-		}
-		if err != nil {
+			dberr.Discard(conn.Conn)
+		} else if err != nil {
 			_ = conn.Close()
 		}
 	}
@@ -253,10 +250,7 @@ func (s *Sessions) ReplaceSource(ctx context.Context, old string) (id string, er
 		}
 		return tx.GetContext(ctx, &id, lockSourceSQL)
 	})
-	if err != nil {
-		return "", err
-	}
-	return id, nil
+	return id, err
 }
 
 // Contract: no lock on rows; the dictionary, bypassing its cache (see the session's settings). A
