@@ -225,9 +225,7 @@ func (a *aliveCheck) heartbeat(b *protocol.Beat, until time.Time) {
 	}
 	if b.Alive {
 		a.wrong.heard.Store(&heardWorker{b.Source, until})
-		if !a.seen.Load() {
-			a.seen.Store(true)
-		}
+		a.seen.Store(true)
 	}
 	a.lease.beat(b, a.found.Load(), a.logger)
 }

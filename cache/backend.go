@@ -86,7 +86,7 @@ type news struct {
 	some    atomic.Bool // whether there is anything to tell
 	mu      sync.Mutex
 	untold  []func()
-	telling bool
+	telling sync.Mutex
 }
 
 func (n *news) queue(tell func()) {
@@ -99,34 +99,25 @@ func (n *news) queue(tell func()) {
 // tell logs the pending records, unless another call does so. That can be a call further up the
 // stack, whose handler uses the Cache.
 func (n *news) tell() {
-	for n.some.Load() {
-		tell := n.next()
-		if tell == nil {
-			return
-		}
+	for n.some.Load() && n.telling.TryLock() {
 		func() {
-			defer n.told() // even if the handler panics
-			tell()
+			defer n.telling.Unlock() // even if the handler panics
+			if tell := n.next(); tell != nil {
+				tell()
+			}
 		}()
 	}
 }
 
-// next takes the first of the news, unless one is being told.
+// next takes the first of the news, or returns nil.
 func (n *news) next() (tell func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.telling || len(n.untold) == 0 {
-		return nil
+	if len(n.untold) > 0 {
+		tell, n.untold = n.untold[0], n.untold[1:]
 	}
-	tell, n.untold, n.telling = n.untold[0], n.untold[1:], true
-	return tell
-}
-
-func (n *news) told() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.telling = false
 	n.some.Store(len(n.untold) > 0)
+	return tell
 }
 
 func (b *backend) lastError() error {
@@ -434,6 +425,19 @@ func firstError(cmds []redis.Cmder) error {
 		}
 	}
 	return nil
+}
+
+// faultsOf returns the error of each command of a pipeline of n, or err for each if none has one:
+// nothing is known about any then.
+func faultsOf(cmds []redis.Cmder, n int, err error) []error {
+	if err != nil && firstError(cmds) == nil {
+		return slices.Repeat([]error{err}, n)
+	}
+	faults := make([]error, len(cmds))
+	for i, cmd := range cmds {
+		faults[i] = cmd.Err()
+	}
+	return faults
 }
 
 // A call is one run of a script.

@@ -286,10 +286,7 @@ func (e *entry) tagNames() []string {
 	if len(e.Tags) == 0 {
 		return nil
 	}
-	names := make([]string, 0, len(e.Tags))
-	for name := range e.Tags {
-		names = append(names, name)
-	}
+	names := slices.AppendSeq(make([]string, 0, len(e.Tags)), maps.Keys(e.Tags))
 	slices.Sort(names)
 	return names
 }
@@ -297,12 +294,7 @@ func (e *entry) tagNames() []string {
 // bear reports whether there is a version of every tag. A value that was stored without a tag, for
 // example by an older program, is not invalidated with the tag.
 func bear(stamps map[string]string, tags []string) bool {
-	for _, tag := range tags {
-		if _, ok := stamps[tag]; !ok {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(tags, func(tag string) bool { _, ok := stamps[tag]; return !ok })
 }
 
 // stands reports whether all tag versions of the entry are unchanged since it was stored.
@@ -338,20 +330,15 @@ func (s tagVersions) make(ctx context.Context, tags []string, life time.Duration
 	})
 }
 
-// versionsOf returns the versions of tags, and creates none.
-func (s tagVersions) versionsOf(ctx context.Context, tags []string) (map[string]string, error) {
-	return send(ctx, s.redis, "stamps", func(ctx context.Context) (map[string]string, error) {
-		_, stamps, err := s.redis.runScripts(ctx, nil, tags)
-		return stamps, err
-	})
-}
-
-// with returns stamps plus the versions of more tags, which it reads.
+// with returns stamps plus the versions of more tags, which it reads. It creates none.
 func (s tagVersions) with(ctx context.Context, stamps map[string]string, more []string) (map[string]string, error) {
 	if len(more) == 0 {
 		return stamps, nil
 	}
-	all, err := s.versionsOf(ctx, more)
+	all, err := send(ctx, s.redis, "stamps", func(ctx context.Context) (map[string]string, error) {
+		_, read, err := s.redis.runScripts(ctx, nil, more)
+		return read, err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -403,10 +390,8 @@ func stampsOf(tags []string, cmds []*redis.Cmd) (map[string]string, error) {
 // which are JSON, can contain them. A value with another tag is loaded and not stored, like a key
 // without a lease.
 func stampable(tags []string) bool {
-	for _, tag := range tags {
-		if _, ok := protocol.HoldKey(protocol.StampKey(tag)); !ok || !utf8.ValidString(tag) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(tags, func(tag string) bool {
+		_, ok := protocol.HoldKey(protocol.StampKey(tag))
+		return !ok || !utf8.ValidString(tag)
+	})
 }

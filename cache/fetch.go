@@ -324,7 +324,7 @@ func (r *request) await(ctx context.Context, f finding, arrival uint64, round in
 	case round >= mostRounds, found.state == foreign:
 		fl = alone(id)
 	case f.before != nil:
-		fl, own = r.c.flights.after(f.before, nil)
+		r.c.flights.together(func() { fl, own = r.c.flights.follow(f.before, nil) })
 	default:
 		fl, own = r.c.flights.join(id, nil)
 	}

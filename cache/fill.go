@@ -65,12 +65,17 @@ func FillFrom(ctx context.Context) *Fill {
 // the policy by more than an hour works for values without tags. Values with tags end an hour after
 // that life, with the versions of their tags, and are loaded again.
 func (f *Fill) TTL(ttl time.Duration) {
+	f.change(func() { f.ttl, f.skip = min(ttl, longestTTL), f.skip || ttl < time.Millisecond })
+}
+
+// change calls set under the mutex, unless f is nil.
+func (f *Fill) change(set func()) {
 	if f == nil {
 		return
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.ttl, f.skip = min(ttl, longestTTL), f.skip || ttl < time.Millisecond
+	set()
 }
 
 // Tag adds tags to those of the policy. A tag that neither the policy nor the previous value names
@@ -79,31 +84,19 @@ func (f *Fill) TTL(ttl time.Duration) {
 // load. So the first value of such a tag is not stored, and the second is. With Config.Plain, which
 // has no room for tag versions, no value with a tag is stored.
 func (f *Fill) Tag(tags ...string) {
-	if f == nil {
-		return
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, tag := range tags {
-		if tag == "" {
-			f.skip = true // what depends on an unknown cannot be kept
-			continue
+	f.change(func() {
+		for _, tag := range tags {
+			if tag == "" {
+				f.skip = true // what depends on an unknown cannot be kept
+			} else if !slices.Contains(f.tags, tag) {
+				f.tags = append(f.tags, tag)
+			}
 		}
-		if !slices.Contains(f.tags, tag) {
-			f.tags = append(f.tags, tag)
-		}
-	}
+	})
 }
 
 // Skip makes that the value is not stored anywhere.
-func (f *Fill) Skip() {
-	if f == nil {
-		return
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.skip = true
-}
+func (f *Fill) Skip() { f.change(func() { f.skip = true }) }
 
 // seenMost is how many tag versions a process keeps.
 const seenMost = 65_536

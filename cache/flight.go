@@ -26,10 +26,9 @@ type flight struct {
 	outcome  outcome
 	haste    chan struct{} // see hurry
 
-	load     *flight // the flight of the load if it is for several keys, or nil
-	joinable bool    // guarded by flights.mu
-	dropped  bool    // guarded by flights.mu: this process has deleted the key
-	next     *flight // guarded by flights.mu: see flights.after
+	load    *flight // the flight of the load if it is for several keys, or nil
+	dropped bool    // guarded by flights.mu: this process has deleted the key
+	next    *flight // guarded by flights.mu: see flights.follow
 }
 
 // An outcome is the result of a flight.
@@ -101,14 +100,6 @@ func (f *flights) join(id flightID, load *flight) (fl *flight, own bool) {
 	return f.enter(id, load)
 }
 
-// after is like join, for callers that cannot use the outcome of a flight. They all share the next
-// one, even if it ends before some of them ask.
-func (f *flights) after(fl, load *flight) (next *flight, own bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.follow(fl, load)
-}
-
 // together calls a function that enters and follows flights of several keys, and excludes other
 // calls meanwhile. Otherwise two callers of the same keys could each enter some of them, and would
 // not share one load of all.
@@ -118,7 +109,8 @@ func (f *flights) together(fn func()) {
 	fn()
 }
 
-// follow is like after. The caller holds mu.
+// follow is like enter, for callers that cannot use the outcome of a flight. They all share the next
+// one, even if it ends before some of them ask. The caller holds mu.
 func (f *flights) follow(fl, load *flight) (next *flight, own bool) {
 	if fl.next == nil {
 		fl.next, own = f.enter(fl.id, load)
@@ -131,7 +123,7 @@ func (f *flights) enter(id flightID, load *flight) (fl *flight, own bool) {
 	if fl := f.byName[id]; fl != nil {
 		return fl, false
 	}
-	fl = &flight{id: id, done: make(chan struct{}), joinable: true, load: load}
+	fl = &flight{id: id, done: make(chan struct{}), load: load}
 	if f.byName == nil {
 		f.byName = map[flightID]*flight{}
 	}
@@ -183,8 +175,7 @@ func (f *flights) drop(name string) {
 
 // leave takes a flight from the list. The caller holds mu.
 func (f *flights) leave(fl *flight) {
-	if fl.joinable {
-		fl.joinable = false
+	if f.byName[fl.id] == fl {
 		delete(f.byName, fl.id)
 	}
 }

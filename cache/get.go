@@ -186,7 +186,7 @@ func (c *Cache) unlink(ctx context.Context, keys []string, name func(string) str
 
 // unlinkChunk sends one pipeline. It returns the fault of each name, or nil if the name is gone.
 func (c *Cache) unlinkChunk(ctx context.Context, names []string) []error {
-	faults, err := send(ctx, c.redis, "unlink", func(ctx context.Context) ([]error, error) {
+	cmds, err := send(ctx, c.redis, "unlink", func(ctx context.Context) ([]redis.Cmder, error) {
 		cmds, err := c.redis.pipelined(ctx, askFirst, func(p redis.Pipeliner) error {
 			for _, name := range names {
 				if lease, ok := protocol.LeaseKey(name); ok {
@@ -197,17 +197,16 @@ func (c *Cache) unlinkChunk(ctx context.Context, names []string) []error {
 			}
 			return nil
 		})
-		faults := make([]error, len(cmds))
-		for i, cmd := range cmds {
-			faults[i] = cmd.Err()
+		for _, cmd := range cmds {
 			if fault := classify(cmd.Err()); fault != nil {
 				err = fault // which says more than a refusal for the sake of one key
 			}
 		}
-		return faults, err
+		return cmds, err
 	})
-	if err != nil && !slices.ContainsFunc(faults, func(fault error) bool { return fault != nil }) {
-		return slices.Repeat([]error{err}, len(names)) // nothing is known about any
+	faults := faultsOf(cmds, len(names), err)
+	if firstError(cmds) == nil {
+		return faults
 	}
 	for i, fault := range faults {
 		if fault = classify(fault); fault == nil {

@@ -56,11 +56,8 @@ func (r *request) runFlight(ctx context.Context, fl *flight, f finding) {
 		}
 	}
 	defer j.finish(ctx)
-	if f.led == nil && j.leasable() {
-		if value, ended := j.acquire(ctx, f.reading); ended {
-			r.c.flights.deliver(fl, value)
-			return
-		}
+	if f.led == nil && j.leasable() && j.acquire(ctx) {
+		return
 	}
 	if j.lease == "" && f.unasked {
 		r.c.flights.deliver(fl, nothing)
@@ -100,48 +97,58 @@ func growStack() byte {
 	return room[time.Now().Nanosecond()&1023]
 }
 
-// acquire takes the lease. ended reports that a value was found instead, or that no time is left.
-func (j *job) acquire(ctx context.Context, found reading) (o outcome, ended bool) {
+// acquire takes the lease. It reports whether that has ended the flight: a value was found instead,
+// or no time is left.
+func (j *job) acquire(ctx context.Context) (ended bool) {
 	c := j.request.c
 	end := time.Now().Add(c.leases.life())
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
-		mark, again := c.memory.mark(), false
+		mark := c.memory.mark()
 		g, err := j.takeLease(detached(ctx)) // the leases to release depend on the answer
+		g.err = err
 		switch {
 		case ctx.Err() != nil:
 			if g.kind == "lease" {
 				j.granted(g, mark) // for finish
 			}
-			return outcome{err: ErrClosed}, true
-		case err != nil:
-			j.away = classify(err) != nil
-			return o, false
-		case g.kind == "lease":
-			j.granted(g, mark)
-			return o, false
-		case g.kind == "held", g.kind == "taken" && (j.request.constraint == loaded || j.enough(g)):
-			return o, false
-		case g.kind == "value":
-			other, err := j.request.judge(ctx, []byte(g.text), g.stamps)
-			switch {
-			case err != nil:
-				j.away = classify(err) != nil
-				return o, false
-			case other.state == foreign:
-				return o, false
-			case other.state == fresh && j.request.constraint != loaded:
-				return j.found(other, mark), true
-			}
-			j.replaces(other)
-			again = true
-		}
-		if time.Now().After(end) {
-			return o, false // the holder of the lease had enough time: load, and store nothing
-		}
-		if !again && sleep.For(ctx, min(jittered(pause), max(g.wait, time.Millisecond))) != nil {
-			return outcome{err: ErrClosed}, true
+			c.flights.deliver(j.fl, outcome{err: ErrClosed})
+			return true
+		case !j.answered(ctx, g, mark):
+			return j.fl.ended()
+		case time.Now().After(end):
+			return false // the holder of the lease had enough time: load, and store nothing
+		case g.kind == "taken" && sleep.For(ctx, min(jittered(pause), max(g.wait, time.Millisecond))) != nil:
+			c.flights.deliver(j.fl, outcome{err: ErrClosed})
+			return true
 		}
 	}
+}
+
+// answered evaluates the answer to a request for the lease that was sent after the mark. It ends the
+// flight if others have stored a value. waits reports that the job has to ask again; otherwise it
+// loads, with or without a lease.
+func (j *job) answered(ctx context.Context, g grant, since mark) (waits bool) {
+	usable := j.request.constraint != loaded // the values of others
+	switch g.kind {
+	case "lease":
+		j.granted(g, since)
+	case "taken":
+		return usable && !j.enough(g)
+	case "value":
+		switch other, err := j.request.judge(ctx, []byte(g.text), g.stamps); {
+		case err != nil:
+			j.away = classify(err) != nil
+		case other.state == foreign:
+		case other.state == fresh && usable:
+			j.request.c.flights.deliver(j.fl, j.found(other, since))
+		default:
+			j.replaces(other)
+			return true
+		}
+	default: // held, refused or not answered: loaded and not stored
+		j.away = classify(g.err) != nil
+	}
+	return false
 }
 
 // longest returns how long an entry of the policy lives at most.
@@ -166,14 +173,19 @@ func (j *job) perform(ctx context.Context) {
 	if !ok {
 		return
 	}
-	ctx = context.WithoutCancel(ctx)
-	released := j.store(ctx, fill, &o)
-	if !released && j.removes() {
-		c.giveBack(ctx, j) // before answering callers, who may read again
-		released = true
-	}
-	if released {
-		j.lease = ""
+	if j.lease != "" {
+		ctx = context.WithoutCancel(ctx)
+		released, err := j.fillWith(ctx, fill, &o)
+		if err != nil {
+			c.counts.failed()
+		}
+		if !released && j.removes() {
+			c.giveBack(ctx, j) // before answering callers, who may read again
+			released = true
+		}
+		if released {
+			j.lease = ""
+		}
 	}
 	c.flights.deliver(j.fl, o)
 }
@@ -327,19 +339,6 @@ func (l *loaders) slot(ctx context.Context, outer *Fill, fl *flight) (taken, ok 
 	}
 }
 
-// store fills Redis and the memory with an outcome where that is allowed, and sets whether it was
-// accepted. It reports whether the lease is used up.
-func (j *job) store(ctx context.Context, fill *Fill, o *outcome) bool {
-	if j.lease == "" {
-		return true
-	}
-	stored, err := j.fillWith(ctx, fill, o)
-	if err != nil {
-		j.request.c.counts.failed()
-	}
-	return stored
-}
-
 // A parcel is the arguments of a fill.
 type parcel struct {
 	claim *claim
@@ -368,7 +367,8 @@ func (j *job) pack(ctx context.Context, fill *Fill, o *outcome) (p parcel, err e
 	return p, nil
 }
 
-// fillWith implements store under a lease.
+// fillWith fills Redis and the memory with an outcome, under a lease and where that is allowed, and
+// sets whether it was accepted. stored reports whether the lease is used up.
 func (j *job) fillWith(ctx context.Context, fill *Fill, o *outcome) (stored bool, err error) {
 	p, err := j.pack(ctx, fill, o)
 	if err != nil || p.text == nil {

@@ -263,27 +263,9 @@ func (l *manyLoad) acquire(ctx context.Context, jobs []*job) (mine, others []*jo
 	// The leases to release depend on the answer, so the command must not end with ctx.
 	grants := l.c.leases.takeAll(detached(ctx), claims, asking[0].tags, asking[0].longest())
 	for i, j := range asking {
-		switch g := grants[i]; {
-		case g.kind == "lease":
-			j.granted(g, mark)
-			mine = append(mine, j)
-		case g.kind == "taken" && j.request.constraint != loaded && !j.enough(g):
+		if j.answered(ctx, grants[i], mark) {
 			others = append(others, j)
-		case g.kind == "value":
-			switch found, err := j.request.judge(ctx, []byte(g.text), g.stamps); {
-			case err != nil:
-				j.away = classify(err) != nil
-				mine = append(mine, j)
-			case found.state == foreign:
-				mine = append(mine, j)
-			case found.state == fresh && j.request.constraint != loaded:
-				l.c.flights.deliver(j.fl, j.found(found, mark))
-			default:
-				j.replaces(found)
-				others = append(others, j) // asks again
-			}
-		default: // held, refused or not answered: loaded and not stored
-			j.away = classify(g.err) != nil
+		} else if !j.fl.ended() {
 			mine = append(mine, j)
 		}
 	}

@@ -463,12 +463,7 @@ func (t *tagged) has(tags []string) (value any, ok bool) {
 }
 
 func (t *tagged) gone() bool {
-	for _, cell := range t.cells {
-		if cell.gone.Load() {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(t.cells, func(cell *tagCell) bool { return cell.gone.Load() })
 }
 
 // gone reports whether a tag of the value was invalidated.

@@ -70,7 +70,9 @@ func (r *request) readValue(ctx context.Context) (reading, error) {
 	if err != nil || !r.slides(&found) {
 		return found, err
 	}
-	return r.slide(ctx, found)
+	readings := []reading{found}
+	err = requests{r}.slide(ctx, readings)
+	return readings[0], err
 }
 
 // readAlone sends the request in a round trip of its own, and reads the versions of the tags of its
@@ -119,13 +121,6 @@ func (r *request) slides(found *reading) bool {
 	}
 	every := time.Duration(min(e.Idle, longestTTL.Milliseconds())) * time.Millisecond / 4
 	return r.c.touched.due(r.name, r.c.redis.clock.now(), every)
-}
-
-// slide implements requests.slide for one request.
-func (r *request) slide(ctx context.Context, found reading) (reading, error) {
-	readings := []reading{found}
-	err := requests{r}.slide(ctx, readings)
-	return readings[0], err
 }
 
 // rawsOf returns the answers to a pipeline's commands that read. The error is the first fault, or

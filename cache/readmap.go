@@ -376,20 +376,25 @@ func LatencyBounds() []float64 { return append([]float64(nil), readBounds[:]...)
 func (r *readCounts) statistics() (all map[string]ReadStatistics, versions []string) {
 	r.all.Range(func(key, value any) bool {
 		e, n := key.(*ReadEntry), value.(*readCount)
-		s := ReadStatistics{
-			L1Hits: n.l1.Load(), L2Hits: n.l2.Load(), Misses: n.misses.Load(), Stale: n.stale.Load(), Errors: n.errors.Load(),
-			L1Evictions: n.evicted.Load(), Refused: n.refused.Load(), Seconds: time.Duration(n.nanos.Load()).Seconds(),
+		s, ok := all[e.name] // of another map
+		if !ok {
+			s.Latencies = make([]uint64, len(n.buckets))
 		}
+		s.L1Hits += n.l1.Load()
+		s.L2Hits += n.l2.Load()
+		s.Misses += n.misses.Load()
+		s.Stale += n.stale.Load()
+		s.Errors += n.errors.Load()
+		s.L1Evictions += n.evicted.Load()
+		s.Refused += n.refused.Load()
+		s.Seconds += time.Duration(n.nanos.Load()).Seconds()
 		var sum uint64
 		for i := range n.buckets {
 			sum += n.buckets[i].Load()
-			s.Latencies = append(s.Latencies, sum)
+			s.Latencies[i] += sum
 		}
 		if all == nil {
 			all = map[string]ReadStatistics{}
-		}
-		if other, ok := all[e.name]; ok { // of another map
-			s.addCounts(other)
 		}
 		all[e.name] = s
 		return true
@@ -410,21 +415,6 @@ func (r *readCounts) versions() (all []string) {
 	})
 	slices.Sort(all)
 	return all
-}
-
-// addCounts adds the counts of an entry of the same name.
-func (s *ReadStatistics) addCounts(o ReadStatistics) {
-	s.L1Hits += o.L1Hits
-	s.L2Hits += o.L2Hits
-	s.Misses += o.Misses
-	s.Stale += o.Stale
-	s.Errors += o.Errors
-	s.L1Evictions += o.L1Evictions
-	s.Refused += o.Refused
-	s.Seconds += o.Seconds
-	for i, n := range o.Latencies {
-		s.Latencies[i] += n
-	}
 }
 
 // Unfetched returns the entries of the map's section reads that are in none of the statistics, in

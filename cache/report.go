@@ -113,24 +113,16 @@ func (r *reporter) sendReports(ctx context.Context, reports []protocol.Report) [
 	if r.refusal.lasts() {
 		return slices.Repeat([]error{errReportPause}, len(reports))
 	}
-	faults, err := send(ctx, r.redis, "report", func(ctx context.Context) ([]error, error) {
-		cmds, err := r.redis.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	cmds, err := send(ctx, r.redis, "report", func(ctx context.Context) ([]redis.Cmder, error) {
+		return r.redis.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 			for _, report := range reports {
 				p.XAdd(ctx, &redis.XAddArgs{Stream: protocol.ReportKey, MaxLen: protocol.MaxReports, Approx: true, Values: report.Fields()})
 			}
 			return nil
 		})
-		faults := make([]error, len(cmds))
-		for i, cmd := range cmds {
-			faults[i] = cmd.Err()
-		}
-		return faults, err
 	})
-	if err != nil && !slices.ContainsFunc(faults, func(fault error) bool { return fault != nil }) {
-		faults = slices.Repeat([]error{err}, len(reports)) // nothing is known about any
-	}
 	r.refusal.logOnce(err)
-	return faults
+	return faultsOf(cmds, len(reports), err)
 }
 
 // dropCount returns how many messages were dropped since New.
