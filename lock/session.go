@@ -156,11 +156,7 @@ func (s *session) QueryContext(ctx context.Context, query string, args []driver.
 	if err := s.admit(ctx, query); err != nil {
 		return nil, err
 	}
-	rows, err := s.conn.QueryContext(ctx, query, args)
-	if err != nil {
-		return nil, s.keepFirst(err)
-	}
-	return s.watch(rows), nil
+	return s.watch(s.conn.QueryContext(ctx, query, args))
 }
 
 // Prepare implements driver.Conn.
@@ -248,11 +244,7 @@ func (p *statement) QueryContext(ctx context.Context, args []driver.NamedValue) 
 	if !ok {
 		return nil, p.session.keepFirst(errNoContext)
 	}
-	rows, err := stmt.QueryContext(ctx, args)
-	if err != nil {
-		return nil, p.session.keepFirst(err)
-	}
-	return p.session.watch(rows), nil
+	return p.session.watch(stmt.QueryContext(ctx, args))
 }
 
 // CheckNamedValue implements driver.NamedValueChecker.
@@ -266,7 +258,12 @@ type rows struct {
 	session *session
 }
 
-func (s *session) watch(r driver.Rows) driver.Rows { return &rows{r, s} }
+func (s *session) watch(r driver.Rows, err error) (driver.Rows, error) {
+	if err != nil {
+		return nil, s.keepFirst(err)
+	}
+	return &rows{r, s}, nil
+}
 
 // Next implements driver.Rows.
 func (r *rows) Next(dest []driver.Value) error { return r.session.keepFirst(r.Rows.Next(dest)) }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -199,10 +198,9 @@ func WithoutCapture(ctx context.Context, db Pool, fn func(conn *sql.Conn) error)
 	}
 	defer func() {
 		if _, failed := conn.ExecContext(context.WithoutCancel(ctx), captureOnSQL); failed != nil {
-			// the pool does not keep it then
-			_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+			dberr.Discard(conn)
 		}
-		_ = conn.Close() // or Raw has closed it
+		_ = conn.Close()
 	}()
 	if err := dberr.RefuseVTGate(ctx, conn); err != nil { // triggers on a shard would not see the variable
 		return fmt.Errorf("switch capture off: %w", err)

@@ -238,21 +238,19 @@ type Change struct {
 // Differs reports whether Apply changes something.
 func (c Change) Differs() bool { return c.State != InPlace && c.State != OnCopy }
 
-// Table returns the table of the trigger.
-func (c Change) Table() string {
+// trigger returns the existing trigger, or else the wanted one.
+func (c Change) trigger() *Trigger {
 	if c.Have != nil {
-		return c.Have.Table
+		return &c.Have.Trigger
 	}
-	return c.Want.Table
+	return c.Want
 }
 
+// Table returns the table of the trigger.
+func (c Change) Table() string { return c.trigger().Table }
+
 // Event returns the event of the trigger, for example AFTER UPDATE.
-func (c Change) Event() string {
-	if c.Have != nil {
-		return c.Have.Timing + " " + c.Have.Event
-	}
-	return c.Want.Timing + " " + c.Want.Event
-}
+func (c Change) Event() string { return c.trigger().Timing + " " + c.trigger().Event }
 
 // compare returns the changes that leave exactly the wanted triggers, in the order of wanted.
 // hidden are the tables whose triggers cannot be seen.

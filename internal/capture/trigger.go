@@ -190,14 +190,7 @@ func (w *writer) watch(same string) {
 }
 
 func (w *writer) on(event string) bool {
-	switch event {
-	case "INSERT":
-		return w.Insert
-	case "UPDATE":
-		return w.Update
-	default:
-		return w.Delete
-	}
+	return map[string]bool{"INSERT": w.Insert, "UPDATE": w.Update, "DELETE": w.Delete}[event]
 }
 
 // unused returns a name that no column has.

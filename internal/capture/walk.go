@@ -122,10 +122,8 @@ func (w *Walk) Run(ctx context.Context) (done Walked, err error) {
 	if err != nil {
 		return done, err
 	}
-	var (
-		after []any
-		fault error
-	)
+	var after []any
+	var fault error
 	for size, failed := walkPage, 0; ; {
 		if err := w.Progress(ctx, done); err != nil {
 			return done, err

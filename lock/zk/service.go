@@ -63,9 +63,7 @@ func (s *service) Acquire(ctx context.Context, c locking.Claim, wait bool) (lock
 		case err != nil:
 			return locking.Answer{}, askError(s, err)
 		case !a.Acquired && !wait:
-			if p := s.take(c); p != nil {
-				s.start(func() { p.session.remove(p.path) })
-			}
+			s.Lapsed(c)
 		}
 		a.Queued = !a.Acquired && wait
 		return a, nil
