@@ -60,17 +60,17 @@ func Pause(err error, n int) time.Duration {
 	return sleep.Jitter(min(firstPause<<min(n-1, 10), limit), 0.1)
 }
 
-// IsRedis reports whether err is an outage of Redis.
-func IsRedis(err error) bool {
-	_, ok := errors.AsType[*keyspace.Outage](err)
+// is reports whether err is or wraps an error of a type.
+func is[T error](err error) bool {
+	_, ok := errors.AsType[T](err)
 	return ok
 }
 
+// IsRedis reports whether err is an outage of Redis.
+func IsRedis(err error) bool { return is[*keyspace.Outage](err) }
+
 // IsLoss reports whether Redis has lost what it had acknowledged, which heal cures.
-func IsLoss(err error) bool {
-	_, ok := errors.AsType[*keyspace.Loss](err)
-	return ok
-}
+func IsLoss(err error) bool { return is[*keyspace.Loss](err) }
 
 // A BatchSize is how many rows the next claim may take. A batch that is too large as a whole, for its
 // deadline or for max_allowed_packet, would fail for ever: so the next one is half as large, down

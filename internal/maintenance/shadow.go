@@ -368,7 +368,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?)`
 	knownSQL = "SELECT id FROM cache_outbox_shadow"
 	trimSQL  = "DELETE FROM cache_outbox_shadow ORDER BY confirmed_at LIMIT ?"
 
-	columns   = "SELECT cache_key, entities, outcome, process, leased_at, loaded_at, confirmed_at FROM cache_outbox_shadow "
+	columns   = "SELECT cache_key AS `key`, entities AS packed, outcome, process, leased_at AS lease, loaded_at AS loaded, confirmed_at AS at FROM cache_outbox_shadow "
 	latestSQL = columns + "ORDER BY confirmed_at DESC LIMIT ?"
 	ofSQL     = columns + "WHERE cache_key = ? ORDER BY confirmed_at DESC LIMIT ?"
 )
@@ -460,24 +460,18 @@ func (t *ShadowTable) Of(ctx context.Context, key string, limit int) ([]ShadowSt
 }
 
 func (t *ShadowTable) query(ctx context.Context, query string, args ...any) (list []ShadowStored, err error) {
-	defer func() { err = session.Wrap(err, "read differences") }()
-	ctx, cancel := context.WithTimeout(ctx, t.db.Config.StatementTimeout)
-	defer cancel()
-	rows, err := t.db.Side.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, err
+	var rows []struct {
+		ShadowStored
+		Packed []byte // the entities
 	}
-	defer func() { _ = rows.Close() }() // rows.Err reports what went wrong
-	for rows.Next() {
-		var s ShadowStored
-		var entities []byte
-		if err := rows.Scan(&s.Key, &entities, &s.Outcome, &s.Process, &s.Lease, &s.Loaded, &s.At); err != nil {
-			return nil, err
-		}
-		if err := json.Unmarshal(entities, &s.Entities); err != nil {
-			return nil, fmt.Errorf("entities of %q: %w", s.Key, err)
-		}
-		list = append(list, s)
+	if err := t.db.ReadRows(ctx, &rows, query, args...); err != nil {
+		return nil, fmt.Errorf("read differences: %w", err)
 	}
-	return list, rows.Err()
+	for _, r := range rows {
+		if err := json.Unmarshal(r.Packed, &r.Entities); err != nil {
+			return nil, fmt.Errorf("read differences: entities of %q: %w", r.Key, err)
+		}
+		list = append(list, r.ShadowStored)
+	}
+	return list, nil
 }

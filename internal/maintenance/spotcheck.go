@@ -2,7 +2,6 @@ package maintenance
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -126,7 +125,9 @@ type SpotChecker struct {
 // NewSpotChecker returns a SpotChecker of rate keys per second; 0: nothing is checked.
 func NewSpotChecker(d Deps, rate int, m SpotMetrics, r SpotRecords) *SpotChecker {
 	return &SpotChecker{
-		Deps: d, metrics: m, records: r, watch: newWatch(), sample: sample{rate: float64(rate), tokens: float64(rate), filled: time.Now()}, counts: newCheckCounts(), repair: newRepairs(),
+		Deps: d, metrics: m, records: r, watch: watch{base: time.Now(), masters: map[string]*span{}}, counts: checkCounts{},
+		sample: sample{rate: float64(rate), tokens: float64(rate), filled: time.Now()},
+		repair: repairs{last: map[string]repair{}, tokens: repairsPerSecond, filled: time.Now()},
 	}
 }
 
@@ -449,29 +450,28 @@ func (s *sample) isEmpty() bool {
 
 // checkCounts have the results of the minutes whose checks are not all written yet. One goroutine
 // owns it.
-type checkCounts struct {
-	counts  map[store.Minute]*store.Checks
-	changed map[store.Minute]bool
-}
+type checkCounts map[store.Minute]*minuteChecks
 
-func newCheckCounts() checkCounts {
-	return checkCounts{map[store.Minute]*store.Checks{}, map[store.Minute]bool{}}
+// minuteChecks are the results of a minute.
+type minuteChecks struct {
+	store.Checks
+	changed bool // since they were written
 }
 
 // countResult counts the result of a check, in place of that of its last look.
-func (t *checkCounts) countResult(c *check, r SpotResult, repaired bool) {
+func (t checkCounts) countResult(c *check, r SpotResult, repaired bool) {
 	minute := store.MinuteAt(c.batch.SettledAt)
-	n := t.counts[minute]
+	n := t[minute]
 	if n == nil {
-		n = &store.Checks{}
-		t.counts[minute] = n
+		n = &minuteChecks{}
+		t[minute] = n
 	}
-	t.changed[minute] = true
+	n.changed = true
 	if c.found != "" {
-		countCheck(n, c.batch, c.found, -1)
+		countCheck(&n.Checks, c.batch, c.found, -1)
 	}
 	c.found = r
-	countCheck(n, c.batch, r, 1)
+	countCheck(&n.Checks, c.batch, r, 1)
 	if repaired {
 		n.Repaired++
 	}
@@ -505,16 +505,16 @@ func countCheck(n *store.Checks, b *batch, r SpotResult, by int) {
 }
 
 // writeMinutes writes the minutes that have changed, and drops those whose checks have all ended.
-func (t *checkCounts) writeMinutes(ctx context.Context, to SpotRecords, now store.Minute) error {
-	for minute := range maps.Clone(t.changed) {
-		if err := to.NoteChecks(ctx, minute, *t.counts[minute]); err != nil {
-			return err
+func (t checkCounts) writeMinutes(ctx context.Context, to SpotRecords, now store.Minute) error {
+	for minute, n := range t {
+		if n.changed {
+			if err := to.NoteChecks(ctx, minute, n.Checks); err != nil {
+				return err
+			}
+			n.changed = false
 		}
-		delete(t.changed, minute)
-	}
-	for minute := range t.counts {
-		if minute+3 < now && !t.changed[minute] {
-			delete(t.counts, minute)
+		if minute+3 < now {
+			delete(t, minute)
 		}
 	}
 	return nil

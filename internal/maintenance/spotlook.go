@@ -33,8 +33,6 @@ type span struct {
 	layout    string // "": not seen yet
 }
 
-func newWatch() watch { return watch{base: time.Now(), masters: map[string]*span{}} }
-
 // saw follows a reading.
 func (w *watch) saw(r keyspace.Reading) *span {
 	next := &span{
@@ -146,10 +144,6 @@ type repair struct {
 	head     string // of the entry
 	seen     time.Time
 	repaired time.Time // when one was last unlinked
-}
-
-func newRepairs() repairs {
-	return repairs{last: map[string]repair{}, tokens: repairsPerSecond, filled: time.Now()}
 }
 
 // mayRepair reports whether a key may be repaired now.

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/store"
 )
@@ -395,13 +394,16 @@ func (l *LoopState) reset() {
 	l.failed, l.drained = false, time.Time{}
 }
 
-// Withhold lets no heartbeat be sent until Polled. The reason is ErrHealing while the loop has to
-// heal Redis, or to find that nothing needs healing.
-func (l *LoopState) Withhold(why error) {
+// record changes the state.
+func (l *LoopState) record(change func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.withheld = why
+	change()
 }
+
+// Withhold lets no heartbeat be sent until Polled. The reason is ErrHealing while the loop has to
+// heal Redis, or to find that nothing needs healing.
+func (l *LoopState) Withhold(why error) { l.record(func() { l.withheld = why }) }
 
 // Withholds reports whether the loop withholds heartbeats for a reason.
 func (l *LoopState) Withholds(why error) bool {
@@ -411,38 +413,18 @@ func (l *LoopState) Withholds(why error) bool {
 }
 
 // Polled records that the loop has polled and found no problem.
-func (l *LoopState) Polled() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.withheld, l.polled = nil, time.Now()
-}
+func (l *LoopState) Polled() { l.record(func() { l.withheld, l.polled = nil, time.Now() }) }
 
 // BatchBegan records that a batch has claimed its rows, which counts as a poll, and the batch's
 // deadline. BatchEnded records its end.
-func (l *LoopState) BatchBegan(deadline time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.batch = deadline
-}
+func (l *LoopState) BatchBegan(deadline time.Time) { l.record(func() { l.batch = deadline }) }
 
-func (l *LoopState) BatchEnded() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.batch, l.polled = time.Time{}, time.Now()
-}
+func (l *LoopState) BatchEnded() { l.record(func() { l.batch, l.polled = time.Time{}, time.Now() }) }
 
 // StepEnded records the outcome of a step, and Drained that a step found no more rows.
-func (l *LoopState) StepEnded(failed bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.failed = failed
-}
+func (l *LoopState) StepEnded(failed bool) { l.record(func() { l.failed = failed }) }
 
-func (l *LoopState) Drained() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.drained = time.Now()
-}
+func (l *LoopState) Drained() { l.record(func() { l.drained = time.Now() }) }
 
 // LastDrained returns when a step last found no more rows, zero for never.
 func (l *LoopState) LastDrained() time.Time {
@@ -460,11 +442,7 @@ func (l *LoopState) heals() bool {
 
 // Healed records that Redis has everything, as of an epoch of its beacon. Every loss starts another
 // epoch.
-func (l *LoopState) Healed(epoch string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.healed = epoch
-}
+func (l *LoopState) Healed(epoch string) { l.record(func() { l.healed = epoch }) }
 
 // unpolled returns why no heartbeat may be sent now, or nil.
 func (l *LoopState) unpolled() error {
