@@ -51,7 +51,8 @@ type engine struct {
 func newEngine(cfg Config, s *store.Store, redis maintenance.Redis, hashes *keyspace.StatusHashes, maps *mapFile, m *metrics, state *maintenance.State) *engine {
 	warnDeprecated(cfg.Logger, maps.Map())
 	state.Begin()
-	e := &engine{failed: newRowLogs(cfg.Logger), vanished: newVanished(cfg.Logger, &m.maps)}
+	e := &engine{failed: newRowLogs(cfg.Logger)}
+	e.vanished = &vanished{log: cfg.Logger, dropped: vanishing{counts: m.maps.dropped}, undeclared: vanishing{counts: m.maps.undeclared}}
 	b := &e.base
 	*b = base{cfg: cfg, maps: maps, metrics: m, Deps: maintenance.Deps{
 		Redis: measuredRedis{redis, m.redis, m}, Store: s, State: state, Channels: &publisher{&maps.routes, &e.presence},
@@ -68,7 +69,7 @@ func newEngine(cfg Config, s *store.Store, redis maintenance.Redis, hashes *keys
 		own     = &record{base: b, deprecated: refused, heavy: heavy, spots: spots}
 	)
 	e.healer = maintenance.NewHealer(b.Deps, healMetrics{m})
-	e.sweeper = maintenance.NewSweeper(b.Deps, sweepMetrics{m})
+	e.sweeper = maintenance.NewSweeper(b.Deps, m.sweep)
 	e.spots = maintenance.NewSpotChecker(b.Deps, max(cfg.SpotChecks, 0), spots, spotRecords{s.Minutes, s.Stale, spots})
 	e.heart = maintenance.NewHeartbeatSender(b.Deps, cfg.IdleInterval, m.heartbeats, m.heartbeat)
 	e.shadows = maintenance.NewShadowChecker(b.Deps, cfg.JournalRetention, shadowMetrics{spots})
@@ -89,14 +90,14 @@ func newEngine(cfg Config, s *store.Store, redis maintenance.Redis, hashes *keys
 // times after the database's clock was set back, the retention of workers' notes, of stale entries
 // and of the rows of locks, and the folding and the writing of minutes.
 func (e *engine) jobs() []cronJob {
-	clock, old, locks := &clockBack{base: &e.base}, expiry{&e.base}, &lockWalk{base: &e.base}
+	clock, locks := &clockBack{base: &e.base}, &lockWalk{base: &e.base}
 	return []cronJob{
 		{e.cfg.GaugeSchedule, false, e.gauges.setGauges},
-		{e.cfg.RetentionSchedule, true, old.expireJournal},
+		{e.cfg.RetentionSchedule, true, e.expireJournal},
 		{summarySchedule, true, e.summaries.summarize},
 		{clockSchedule, true, clock.advanceRetries},
-		{e.cfg.RetentionSchedule, true, old.forgetWorkers},
-		{e.cfg.RetentionSchedule, true, old.trimStale},
+		{e.cfg.RetentionSchedule, true, e.forgetWorkers},
+		{e.cfg.RetentionSchedule, true, e.trimStale},
 		{e.cfg.RetentionSchedule, true, locks.expireLocks},
 		{foldSchedule, true, e.counting.foldCounts},
 		{seenSchedule, true, e.counting.writeSeen},
@@ -115,10 +116,10 @@ func (e *engine) run(ctx context.Context) error {
 	defer e.heart.Goodbye(ctx)
 	tasks := []func(context.Context){
 		e.loop.run, e.sweeper.Run, e.prover.watchRows, e.spots.Run, e.heart.Run, e.shadows.Run,
-		e.presence.writeRecords, e.status.publishStatus, e.database.publishDatabase, (&mapWatch{&e.base}).watchFile,
+		e.presence.writeRecords, e.status.publishStatus, e.database.publishDatabase, e.watchFile,
 	}
 	if e.cfg.WakeChannel != noWake {
-		tasks = append(tasks, (&wakeListener{&e.base}).wakeOnMessages)
+		tasks = append(tasks, e.wakeOnMessages)
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	for _, run := range tasks {

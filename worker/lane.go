@@ -13,13 +13,10 @@ import (
 // heavyOfABatch is how many heavy rows a batch asks for at most.
 const heavyOfABatch = 100
 
-// claimFunc takes rows: Queue.Claim or Queue.ClaimDue.
-type claimFunc func(context.Context, store.ClaimLimits) (*store.Claim, error)
-
 // A lane processes the rows of one queue: light rows in large batches, heavy rows in separate
 // batches. The loop owns it.
 type lane struct {
-	claim claimFunc
+	claim func(context.Context, store.ClaimLimits) (*store.Claim, error) // Queue.Claim or Queue.ClaimDue
 	aside asideList
 	// size bounds the rows of a light batch and heavySize those of a heavy one. All lanes share
 	// both.
@@ -77,17 +74,15 @@ func (t turn) over(asked []uint64, c *store.Claim, b *batch) {
 // row waits after that time.
 const firstLight = time.Second
 
-// A fairShare gives heavy rows half of the time while light rows wait: after each batch of heavy
-// rows, light rows get as much time as that batch took.
-type fairShare struct{ lightUntil time.Time }
-
 // lanes are the lanes of both queues. The loop owns them.
 type lanes struct {
 	runner   *runner
 	hot, due *lane    // of cache_outbox, and of delayed rows whose time has come
 	turns    [2]*lane // both; the second had the last heavy turn
-	fair     fairShare
-	heavy    *heavyRows // of both, for others to see
+	// Heavy rows have half of the time while light rows wait: after each batch of heavy rows, light
+	// rows get as much time as that batch took.
+	lightUntil time.Time
+	heavy      *heavyRows // of both, for others to see
 }
 
 // newLanes returns lanes whose batches r runs.
@@ -119,22 +114,21 @@ func (l *lanes) heavyTurn(ctx context.Context, r *Result) error {
 	defer tell()
 	next := l.nextHeavy()
 	if next == nil {
-		l.fair.lightUntil = time.Time{}
+		l.lightUntil = time.Time{}
 		return nil
 	}
-	if l.fair.lightUntil.IsZero() {
-		l.fair.lightUntil = time.Now().Add(firstLight)
+	if l.lightUntil.IsZero() {
+		l.lightUntil = time.Now().Add(firstLight)
 	}
-	if r.Full && time.Now().Before(l.fair.lightUntil) {
+	if r.Full && time.Now().Before(l.lightUntil) {
 		return nil
 	}
 	l.turns = [2]*lane{l.turns[1], l.turns[0]} // in turns
 	began := time.Now()
 	done, err := l.runner.runBatch(ctx, turn{lane: next, heavy: true})
-	l.fair.lightUntil = time.Now().Add(time.Since(began))
-	full := r.Full || l.nextHeavy() != nil
+	l.lightUntil = time.Now().Add(time.Since(began))
+	r.Full = r.Full || l.nextHeavy() != nil
 	r.merge(done)
-	r.Full = full
 	return err
 }
 

@@ -233,7 +233,7 @@ func (l *lookups) answer(ctx context.Context, lookup *invalidation.Lookup, by []
 	if err != nil {
 		return l.fail(ctx, lookup, by, err)
 	}
-	known := knownRows{}
+	known := map[[2]string]bool{}
 	values := make(map[string][]string, len(by))
 	for _, b := range by {
 		values[joinBy(b)] = nil
@@ -244,7 +244,8 @@ func (l *lookups) answer(ctx context.Context, lookup *invalidation.Lookup, by []
 		if _, asked := values[key]; !asked {
 			return l.foreign(ctx, lookup, by, id)
 		}
-		if !known.insert(key, value) {
+		if answer := [2]string{key, joinBy(value)}; !known[answer] {
+			known[answer] = true
 			values[key] = append(values[key], value...)
 			l.found += len(value)
 			l.bytes += size(value)
@@ -260,17 +261,6 @@ func (l *lookups) answer(ctx context.Context, lookup *invalidation.Lookup, by []
 		l.answers.Put(invalidation.Need{Lookup: lookup, By: b}, got)
 	}
 	return l.askSilent(ctx, lookup, by, silent)
-}
-
-// knownRows are the rows of answers.
-type knownRows map[[2]string]struct{}
-
-// insert adds a row of an answer, and reports whether it was there before.
-func (k knownRows) insert(answer string, row []string) bool {
-	id := [2]string{answer, joinBy(row)}
-	_, known := k[id]
-	k[id] = struct{}{}
-	return known
 }
 
 // askSilent asks again for the ids without an answer that the server may have taken for another id

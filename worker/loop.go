@@ -207,9 +207,8 @@ func (l *loop) tick(ctx context.Context, now time.Time, state store.PollState, n
 		if err != nil {
 			return err
 		}
-		full := r.Full || due.Full
+		r.Full = r.Full || due.Full
 		r.merge(due)
-		r.Full = full
 		if due.Full { // the next step continues with them
 			return nil
 		}
@@ -351,18 +350,15 @@ func (c *clockBack) advanceRetries(ctx context.Context) {
 	}
 }
 
-// A wakeListener receives wake-ups.
-type wakeListener struct{ *base }
-
 // wakeOnMessages turns messages on the wake channel into polls. A message is only a hint that a
 // transaction has committed. Polling finds the commits of messages that are lost, or sent while
 // Redis is unavailable.
-func (l *wakeListener) wakeOnMessages(ctx context.Context) {
-	l.Redis.Listen(ctx, l.cfg.WakeChannel, keyspace.Listener{
+func (b *base) wakeOnMessages(ctx context.Context) {
+	b.Redis.Listen(ctx, b.cfg.WakeChannel, keyspace.Listener{
 		Heard: func() {
-			l.metrics.wakes.Inc()
-			l.State.Wake()
+			b.metrics.wakes.Inc()
+			b.State.Wake()
 		},
-		Subscribed: l.State.Subscribed,
+		Subscribed: b.State.Subscribed,
 	})
 }

@@ -123,13 +123,10 @@ func (f *mapFile) refusal() error {
 // symbolic link that changes.
 const mapInterval = 2 * time.Second
 
-// A mapWatch keeps the map current.
-type mapWatch struct{ *base }
-
 // watchFile keeps the map current until ctx ends. It logs changes and requested reloads. A map
 // without a file stays.
-func (w *mapWatch) watchFile(ctx context.Context) {
-	f, log := w.maps, w.Log
+func (b *base) watchFile(ctx context.Context) {
+	f, log := b.maps, b.Log
 	if f.path == "" {
 		return
 	}
@@ -147,20 +144,20 @@ func (w *mapWatch) watchFile(ctx context.Context) {
 		old := f.Map()
 		changed, err := f.readChanges()
 		lost := gone(old, f.Map())
-		w.metrics.maps.show(f.Map(), f.refusal() != nil)
+		b.metrics.maps.show(f.Map(), f.refusal() != nil)
 		if changed && err == nil {
 			warnDeprecated(log, f.Map())
 		}
 		switch {
 		case err != nil:
-			w.metrics.reloads.WithLabelValues("refused").Inc()
+			b.metrics.reloads.WithLabelValues("refused").Inc()
 			log.Error("the new map is refused, the old one stays", "file", f.path, "map_version", f.Map().Version(), "error", err)
 		case len(lost) > 0:
-			w.metrics.reloads.WithLabelValues("loaded").Inc()
+			b.metrics.reloads.WithLabelValues("loaded").Inc()
 			log.Warn("map loaded, and entities are gone from it; their rows wait for about an hour and are then dead-lettered",
 				"file", f.path, "map_version", f.Map().Version(), "old_version", old.Version(), "gone", len(lost), "entities", lost[:min(len(lost), 20)])
 		case changed:
-			w.metrics.reloads.WithLabelValues("loaded").Inc()
+			b.metrics.reloads.WithLabelValues("loaded").Inc()
 			log.Info("map loaded", "file", f.path, "map_version", f.Map().Version())
 		case asked && f.refusal() != nil:
 			log.Error("the map is still refused, the old one stays", "file", f.path, "map_version", f.Map().Version(), "error", f.refusal())
@@ -171,17 +168,12 @@ func (w *mapWatch) watchFile(ctx context.Context) {
 }
 
 // gone lists the entities of a map that another one does not have.
-func gone(old, now *invalidation.Map) (list []string) {
-	has := map[string]bool{}
-	for _, entity := range now.Entities() {
-		has[entity] = true
-	}
-	for _, entity := range old.Entities() {
-		if !has[entity] {
-			list = append(list, entity)
-		}
-	}
-	return list
+func gone(old, now *invalidation.Map) []string {
+	left := now.Entities() // sorted
+	return slices.DeleteFunc(old.Entities(), func(entity string) bool {
+		_, stays := slices.BinarySearch(left, entity)
+		return stays
+	})
 }
 
 // mapGauges are the metrics of the current map. One goroutine at a time changes them.

@@ -23,11 +23,12 @@ type metrics struct {
 
 	maps  mapGauges
 	state maintenance.StateMetrics
+	sweep maintenance.SweepMetrics
 	mysql callTimes
 	redis callTimes
 
 	keys, messages, heartbeats, wakes    prometheus.Counter
-	sweeps, sweptKeys, lockRows          prometheus.Counter
+	lockRows                             prometheus.Counter
 	heals, healedBatches, healedKeys     prometheus.Counter
 	invalidations, spotKeys, spotRepairs prometheus.Counter
 
@@ -47,12 +48,10 @@ type metrics struct {
 	dead       *prometheus.GaugeVec // by reason
 	idsLeft    *prometheus.GaugeVec // by table
 	conflicts  *prometheus.GaugeVec // by kind
-	sweepDone  *prometheus.GaugeVec // by kind
-	sweepSize  *prometheus.GaugeVec // by kind
 	spotDenied *prometheus.GaugeVec // by part
 
-	batchSeconds, batchRows, sweepSeconds prometheus.Histogram
-	insertToUnlink, visibleToUnlink       *lateHistogram
+	batchSeconds, batchRows         prometheus.Histogram
+	insertToUnlink, visibleToUnlink *lateHistogram
 }
 
 // newMetrics returns the metrics of a worker, with the map in use, and whether its file says
@@ -82,8 +81,8 @@ func newMetrics(inUse *invalidation.Map, differs bool) *metrics {
 	m.keys = counter("keys_unlinked_total", "Distinct exact keys unlinked, whether they existed or not.")
 	m.messages = counter("messages_published_total", "Messages published about keys.")
 	m.heartbeats = counter("heartbeats_total", "Heartbeats published: readers may keep values in memory.")
-	m.sweeps = counter("sweeps_total", "Patterns and index sets swept.")
-	m.sweptKeys = counter("sweep_keys_unlinked_total", "Keys that sweeps found and unlinked.")
+	m.sweep.Swept = counter("sweeps_total", "Patterns and index sets swept.")
+	m.sweep.Keys = counter("sweep_keys_unlinked_total", "Keys that sweeps found and unlinked.")
 	m.state.Contention = counter("contention_total", "Deadlocks, lock wait timeouts and, in a cluster, rows that another node changed first (1213, 1205, 3101), which made a transaction start again.")
 	m.wakes = counter("wakes_total", "Wake-ups heard.")
 	m.lockRows = counter("lock_rows_deleted_total", "Rows of cache_outbox_locks that this process deleted, since nobody had acquired their locks for longer than the retention.")
@@ -113,7 +112,7 @@ func newMetrics(inUse *invalidation.Map, differs bool) *metrics {
 	m.batchSeconds = histogram("batch_seconds", "A batch, from the claim to the commit.",
 		prometheus.ExponentialBuckets(0.0005, 2, 14))
 	m.batchRows = histogram("batch_rows", "Rows of a batch.", []float64{1, 3, 10, 30, 100, 300, 1000, 3000, 10000})
-	m.sweepSeconds = histogram("sweep_seconds", "A scan of the keyspace, or a batch of index sets.", prometheus.ExponentialBuckets(0.001, 4, 10))
+	m.sweep.Seconds = histogram("sweep_seconds", "A scan of the keyspace, or a batch of index sets.", prometheus.ExponentialBuckets(0.001, 4, 10))
 	m.insertToUnlink = newLateHistogram("insert_to_unlink_seconds",
 		"From a row's created_at, by the database's clock, to the UNLINK of its keys: the application's transaction included.")
 	m.visibleToUnlink = newLateHistogram("visible_to_unlink_seconds",
@@ -128,8 +127,8 @@ func newMetrics(inUse *invalidation.Map, differs bool) *metrics {
 	m.behind = gauge("behind_seconds", "Age of the latest moment by which all that was committed is known to be invalidated; rows that failed and wait do not count.")
 	m.state.Stalled = gauges("stalled", "1 while rows make no progress, by reason: commit (a COMMIT does not return), held (another session has them locked), behind (no worker claims them).", "reason")
 	m.oldestSweep = gauge("sweep_oldest_age_seconds", "Age of the oldest request in cache_outbox_sweeps.")
-	m.sweepDone = gauges("sweep_done", "How far this worker's sweep is: names scanned, or sets taken; 0 while none is under way.", "kind")
-	m.sweepSize = gauges("sweep_size", "How many names or sets there are to do, roughly; 0 while none is under way.", "kind")
+	m.sweep.Done = gauges("sweep_done", "How far this worker's sweep is: names scanned, or sets taken; 0 while none is under way.", "kind")
+	m.sweep.Size = gauges("sweep_size", "How many names or sets there are to do, roughly; 0 while none is under way.", "kind")
 	m.healing = gauge("healing", "1 while this worker unlinks again what Redis has lost.")
 	m.healingLeft = gauge("healing_batches_left", "Batches that may still have to be unlinked again, at most.")
 	m.spotChecks = counters("spot_checks_total", "Keys of settled batches that were checked, by result: stale, fresh (no earlier lease survived), absent, unknown.", "result")
@@ -137,6 +136,7 @@ func newMetrics(inUse *invalidation.Map, differs bool) *metrics {
 	m.spotRepairs = counter("spot_check_repairs_total", "Stale entries that spot checks unlinked.")
 	m.spotDenied = gauges("spot_check_denied", "1 while the account of Redis lacks the permissions for a part of the spot checks: look, repair.", "part")
 	m.mysql = newCallTimes(into, "mysql_call_seconds", "Calls to MySQL, failed ones too, by kind.", mysqlCalls)
+	m.sweep.Call = func() (end func()) { return m.mysql.timeCall(callSweeps) }
 	m.redis = newCallTimes(into, "redis_call_seconds", "Calls to Redis, failed ones too, by kind.", redisCalls)
 	byEntity := func(name, help string) *entityCounts {
 		return &entityCounts{vec: counters(name, help+", by entity of the map in use; unknown for all others.", "entity")}
@@ -166,8 +166,8 @@ func (m *metrics) zero() {
 		makeKnown(m.inTime, limit.String())
 	}
 	makeKnown(m.shadows, maintenance.ShadowResults...)
-	makeKnown(m.sweepDone, store.SweepPattern, store.SweepSet)
-	makeKnown(m.sweepSize, store.SweepPattern, store.SweepSet)
+	makeKnown(m.sweep.Done, store.SweepPattern, store.SweepSet)
+	makeKnown(m.sweep.Size, store.SweepPattern, store.SweepSet)
 	makeKnown(m.spotChecks, maintenance.Results...)
 	makeKnown(m.spotDenied, "look", "repair")
 	makeKnown(m.reloads, "loaded", "refused")
@@ -352,23 +352,6 @@ func (h healMetrics) Left(batches uint64) { h.m.healingLeft.Set(float64(batches)
 func (h healMetrics) Over() {
 	h.m.healing.Set(0)
 	h.Left(0)
-}
-
-// sweepMetrics implements maintenance.SweepMetrics.
-type sweepMetrics struct{ m *metrics }
-
-func (s sweepMetrics) Call() (end func()) { return s.m.mysql.timeCall(callSweeps) }
-
-func (s sweepMetrics) Took(d time.Duration) { s.m.sweepSeconds.Observe(d.Seconds()) }
-
-func (s sweepMetrics) Swept(sweeps int, keys int64) {
-	s.m.sweeps.Add(float64(sweeps))
-	s.m.sweptKeys.Add(float64(keys))
-}
-
-func (s sweepMetrics) SoFar(kind store.SweepKind, done, size int64) {
-	s.m.sweepDone.WithLabelValues(string(kind)).Set(float64(done))
-	s.m.sweepSize.WithLabelValues(string(kind)).Set(float64(size))
 }
 
 // The kinds of calls to MySQL that are measured, some of several statements, and those to Redis.

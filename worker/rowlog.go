@@ -250,10 +250,6 @@ type vanished struct {
 	undeclared vanishing // parameters
 }
 
-func newVanished(log *slog.Logger, maps *mapGauges) *vanished {
-	return &vanished{log: log, dropped: vanishing{counts: maps.dropped}, undeclared: vanishing{counts: maps.undeclared}}
-}
-
 // countBatch counts the unused values of the rows of a batch that was just settled, and the
 // templates that made nothing of them. Faults are reported elsewhere, and a repeat was counted with
 // its row.

@@ -208,6 +208,7 @@ type Result struct {
 	Took     time.Duration // from the claim to the commit
 }
 
+// merge adds another result, except for whether it is full.
 func (r *Result) merge(o Result) {
 	r.Claimed += o.Claimed
 	r.Unlinked += o.Unlinked

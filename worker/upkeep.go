@@ -116,31 +116,28 @@ func (s *summariser) all(ctx context.Context, rest time.Duration) {
 // milliseconds.
 const journalChunk = 500
 
-// An expiry deletes records that are older than their retention.
-type expiry struct{ *base }
-
-func (e *expiry) expireJournal(ctx context.Context) {
-	n, err := e.Store.Journal.ExpireJournal(ctx, e.cfg.JournalRetention, journalChunk)
+func (b *base) expireJournal(ctx context.Context) {
+	n, err := b.Store.Journal.ExpireJournal(ctx, b.cfg.JournalRetention, journalChunk)
 	switch {
 	case err != nil && ctx.Err() == nil:
-		e.Log.Warn("journal rows stay longer than their retention; tried again on schedule", "error", err)
+		b.Log.Warn("journal rows stay longer than their retention; tried again on schedule", "error", err)
 	case n > 0:
-		e.Log.Debug("old journal rows deleted", "rows", n)
+		b.Log.Debug("old journal rows deleted", "rows", n)
 	}
-	if err := e.Store.Summaries.ExpireSummaries(ctx); err != nil && ctx.Err() == nil {
-		e.Log.Warn("summaries of the journal stay longer than it does; tried again on schedule", "error", err)
-	}
-}
-
-func (e *expiry) forgetWorkers(ctx context.Context) {
-	if err := e.Store.Workers.ForgetWorkers(ctx); err != nil && ctx.Err() == nil {
-		e.Log.Debug("the notes of workers that are gone stay; tried again on schedule", "error", err)
+	if err := b.Store.Summaries.ExpireSummaries(ctx); err != nil && ctx.Err() == nil {
+		b.Log.Warn("summaries of the journal stay longer than it does; tried again on schedule", "error", err)
 	}
 }
 
-func (e *expiry) trimStale(ctx context.Context) {
-	if err := e.Store.Stale.Trim(ctx); err != nil && ctx.Err() == nil {
-		e.Log.Debug("old stale entries stay; tried again on schedule", "error", err)
+func (b *base) forgetWorkers(ctx context.Context) {
+	if err := b.Store.Workers.ForgetWorkers(ctx); err != nil && ctx.Err() == nil {
+		b.Log.Debug("the notes of workers that are gone stay; tried again on schedule", "error", err)
+	}
+}
+
+func (b *base) trimStale(ctx context.Context) {
+	if err := b.Store.Stale.Trim(ctx); err != nil && ctx.Err() == nil {
+		b.Log.Debug("old stale entries stay; tried again on schedule", "error", err)
 	}
 }
 

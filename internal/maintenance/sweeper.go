@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/unstale/unstale/internal/sleep"
 	"github.com/unstale/unstale/internal/store"
 )
@@ -137,15 +138,12 @@ var (
 const sweepPeriod = time.Second
 
 // SweepMetrics measure sweeps.
-type SweepMetrics interface {
+type SweepMetrics struct {
 	// Call begins a call to MySQL, which ends with the function that it returns.
-	Call() (end func())
-	// Took records the duration of a keyspace scan or of a batch of index sets.
-	Took(time.Duration)
-	// Swept counts finished sweeps and the keys that they unlinked.
-	Swept(sweeps int, keys int64)
-	// SoFar sets how far the sweeps of a kind are.
-	SoFar(kind store.SweepKind, done, size int64)
+	Call        func() (end func())
+	Seconds     prometheus.Observer  // of a keyspace scan or of a batch of index sets
+	Swept, Keys prometheus.Counter   // finished sweeps, and the keys that they unlinked
+	Done, Size  *prometheus.GaugeVec // how far the sweeps of a kind are
 }
 
 // rounds runs the sweeps of the process that holds the sweep lock: batches of index sets and,
@@ -430,11 +428,12 @@ func (s *sweepWatch) tell(kind store.SweepKind, aloud bool) {
 	s.mu.Lock()
 	st := s.states[kind]
 	progress, under, noted := st.progress, st.running, st.noted
+	done, size := progress.Scanned, progress.Total
 	if !under {
-		s.metrics.SoFar(kind, 0, 0)
-	} else {
-		s.metrics.SoFar(kind, progress.Scanned, progress.Total)
+		done, size = 0, 0
 	}
+	s.metrics.Done.WithLabelValues(string(kind)).Set(float64(done))
+	s.metrics.Size.WithLabelValues(string(kind)).Set(float64(size))
 	progress.ForMicros = time.Since(st.began).Microseconds()
 	progress.Unsure = st.arriving || st.large > 0
 	st.noted, st.logged = under, st.logged || under && aloud

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -48,11 +49,10 @@ func (x *executor) patterns(ctx context.Context, requests []store.Sweep) (done i
 			swept = append(swept, asked[p.Pattern]...)
 			continue
 		}
-		for _, r := range asked[p.Pattern] {
-			refused = append(refused, refusal{r, p.Err})
-		}
+		refused = lists.Append(refused, asked[p.Pattern], func(r store.Sweep) refusal { return refusal{r, p.Err} })
 	}
-	x.metrics.Swept(len(patterns), result.Unlinked)
+	x.metrics.Swept.Add(float64(len(patterns)))
+	x.metrics.Keys.Add(float64(result.Unlinked))
 	if err := x.postpone(ctx, refused); err != nil {
 		return 0, err
 	}
@@ -166,7 +166,7 @@ func (x *executor) publishMembers(ctx context.Context) func(members []string) er
 		_, err := x.Channels.Publish(ctx, keyspace.News{Keys: members})
 		if err == nil {
 			n := int64(len(members))
-			x.metrics.Swept(0, n)
+			x.metrics.Keys.Add(float64(n))
 			x.watch.updateProgress(store.SweepSet, func(progress *store.SweepProgress) { progress.Unlinked += n })
 		}
 		return err
@@ -175,7 +175,7 @@ func (x *executor) publishMembers(ctx context.Context) func(members []string) er
 
 // tookSets counts sets that were cleared.
 func (x *executor) tookSets(sets int) {
-	x.metrics.Swept(sets, 0)
+	x.metrics.Swept.Add(float64(sets))
 	x.watch.updateProgress(store.SweepSet, func(progress *store.SweepProgress) {
 		progress.Scanned += int64(sets)
 		progress.Total = max(progress.Total, progress.Scanned)
@@ -183,10 +183,7 @@ func (x *executor) tookSets(sets int) {
 }
 
 // isRefusal reports whether Redis refused a single name.
-func isRefusal(err error) bool {
-	_, ok := errors.AsType[*keyspace.Refusal](err)
-	return ok
-}
+func isRefusal(err error) bool { return is[*keyspace.Refusal](err) }
 
 // An executor carries out requests.
 type executor struct {
@@ -198,7 +195,7 @@ type executor struct {
 // measure measures a scan or a batch, until the caller calls over.
 func (x *executor) measure() (over func()) {
 	began := time.Now()
-	return func() { x.metrics.Took(time.Since(began)) }
+	return func() { x.metrics.Seconds.Observe(time.Since(began).Seconds()) }
 }
 
 // finish records the result of requests that were carried out. A reader that had a lease and an old
@@ -241,18 +238,11 @@ type refusal struct {
 
 // postpone delays requests. It logs those that Redis refuses for the first time, in one message.
 func (x *executor) postpone(ctx context.Context, refusals []refusal) error {
-	var fresh []refusal
-	list := make([]store.SweepRefusal, len(refusals))
-	for i, r := range refusals {
-		list[i] = store.SweepRefusal{ID: r.request.ID, Error: r.err.Error()}
-		if r.request.Attempts == 0 {
-			fresh = append(fresh, r)
-		}
-	}
+	list := lists.Append(nil, refusals, func(r refusal) store.SweepRefusal { return store.SweepRefusal{ID: r.request.ID, Error: r.err.Error()} })
+	fresh := slices.DeleteFunc(slices.Clone(refusals), func(r refusal) bool { return r.request.Attempts > 0 })
 	if len(fresh) > 0 {
-		first := fresh[0]
 		x.Log.Warn("redis refuses sweeps, which wait and are tried again every minute", "sweeps", len(fresh),
-			"kind", first.request.Kind, "name", first.request.Name, "error", first.err)
+			"kind", fresh[0].request.Kind, "name", fresh[0].request.Name, "error", fresh[0].err)
 	}
 	defer x.metrics.Call()()
 	return x.Store.Sweeps.PostponeSweeps(ctx, list, refusedDelay)
