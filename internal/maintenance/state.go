@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/store"
 )

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/jmoiron/sqlx"
+
 	"github.com/unstale/unstale/internal/mysqlerr"
 	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/outbox"

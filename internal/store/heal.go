@@ -52,10 +52,8 @@ const (
 // Contract: exclusive locks on the batches that it returns and on no other (READ COMMITTED, index
 // on (epoch, beat), SKIP LOCKED), LIMIT rows. Repeating it elsewhere returns other batches. The
 // other columns are fetched separately, by primary key, without a further lock.
-const (
-	claimHealSQL = `SELECT id, row_count FROM cache_outbox_journal FORCE INDEX (beats)
+const claimHealSQL = `SELECT id, row_count FROM cache_outbox_journal FORCE INDEX (beats)
 WHERE epoch = ? AND beat > ? ORDER BY beat LIMIT ? FOR UPDATE SKIP LOCKED`
-)
 
 // ClaimHeal locks the oldest batches of an epoch after a position that no other session has locked,
 // at most limit, including damaged ones. It returns nil if there are none. Its ctx must outlive the
@@ -167,7 +165,7 @@ func (r *HealClaim) settle(ctx context.Context, position Position, born uint64) 
 	if err := r.move(ctx, aside, Position{Epoch: DamagedEpoch}, 0); err != nil {
 		return err
 	}
-	return r.journal.notePosition(ctx, r.tx, position)
+	return r.journal.noteBatch(ctx, r.tx, "", position, nil)
 }
 
 // move sets the position and the unlink time of batches. An older unlink time is useless: Redis has
@@ -186,13 +184,8 @@ func moveBatches(ctx context.Context, tx *sqlx.Tx, ids []uint64, to Position, bo
 	return err
 }
 
-// notePosition journals an empty batch. It shows other workers that older batches have moved to a
-// position: see RecentPositions.
-func (j *Journal) notePosition(ctx context.Context, tx sqlx.ExecerContext, position Position) error {
-	return j.noteBatch(ctx, tx, "", position, nil)
-}
-
-// noteBatch journals a batch without rows.
+// noteBatch journals a batch without rows. One without entries shows other workers that older batches
+// have moved to a position: see RecentPositions.
 func (j *Journal) noteBatch(ctx context.Context, tx sqlx.ExecerContext, mapVersion string, position Position, entries []JournalEntry) error {
 	body, err := EncodeEntries(entries)
 	if err != nil {

@@ -183,7 +183,7 @@ func (j *Journal) Adopt(ctx context.Context, epoch string, by Position, limit in
 		if err := moveBatches(ctx, tx, ids, by, sql.Null[uint64]{}); err != nil {
 			return err
 		}
-		return j.notePosition(ctx, tx, by)
+		return j.noteBatch(ctx, tx, "", by, nil)
 	})
 	if err != nil {
 		return 0, fmt.Errorf("adopt batches of epoch %s: %w", epoch, err)

@@ -296,7 +296,8 @@ func (r *search) searchBatches(ctx context.Context) error {
 	in := r.q.places()
 	left, before := uint64(math.MaxUint64), uint64(math.MaxUint64)
 	for {
-		blocks, err := r.blocks(ctx, before, in)
+		var blocks []foundBlock
+		err := r.journal.db.ReadRows(ctx, &blocks, searchBlocksSQL, in[0].bucket, in[1].bucket, before, searchBlocks)
 		if mysqlerr.Number(err) == mysqlerr.NoRight && r.q.Unsummarised != nil {
 			r.q.Unsummarised(err)
 			return r.between(ctx, 0, left)
@@ -344,12 +345,6 @@ type foundBlock struct {
 	Head      []byte    `db:"head"`
 	First     []byte    `db:"first"`
 	Second    []byte    `db:"second"`
-}
-
-// blocks reads the blocks before an ID, newest first.
-func (r *search) blocks(ctx context.Context, before uint64, in [2]place) (blocks []foundBlock, err error) {
-	err = r.journal.db.ReadRows(ctx, &blocks, searchBlocksSQL, in[0].bucket, in[1].bucket, before, searchBlocks)
-	return blocks, err
 }
 
 // hits returns the batches that may have one of the names and the batches that could not be

@@ -47,10 +47,20 @@ type LockWalk struct{ after string }
 // the next time. Safe to run in several workers at once.
 func (t *LockRows) ExpireLocks(ctx context.Context, walk *LockWalk, retention time.Duration, most int) (deleted int64, err error) {
 	for seen := 0; seen < most; seen += lockChunk {
-		chunk, err := t.lockRows(ctx, walk.after, retention)
-		if err == nil && chunk.firstOld != "" {
+		var rows []struct {
+			Hex string // of the name
+			Old bool   `db:"is_old"`
+		}
+		err := t.db.ReadRows(ctx, &rows, lockRowsSQL, retention.Microseconds(), walk.after, lockChunk)
+		var last, firstOld, lastOld string
+		for _, r := range rows {
+			if last = r.Hex; r.Old {
+				firstOld, lastOld = cmp.Or(firstOld, r.Hex), r.Hex
+			}
+		}
+		if err == nil && firstOld != "" {
 			var gone int64
-			gone, err = t.removeLocks(ctx, chunk.firstOld, chunk.lastOld, retention)
+			gone, err = t.removeLocks(ctx, firstOld, lastOld, retention)
 			deleted += gone
 			if session.IsContention(err) {
 				err = nil // the next time
@@ -59,33 +69,12 @@ func (t *LockRows) ExpireLocks(ctx context.Context, walk *LockWalk, retention ti
 		if err != nil {
 			return deleted, fmt.Errorf("expire rows of locks: %w", err)
 		}
-		if walk.after = chunk.last; chunk.rows < lockChunk {
+		if walk.after = last; len(rows) < lockChunk {
 			*walk = LockWalk{}
 			break
 		}
 	}
 	return deleted, nil
-}
-
-// A lockRange is what a chunk has, by names as hexadecimal text, in order.
-type lockRange struct {
-	rows                    int
-	last, firstOld, lastOld string // "": none
-}
-
-func (t *LockRows) lockRows(ctx context.Context, after string, retention time.Duration) (c lockRange, err error) {
-	var rows []struct {
-		Hex string
-		Old bool `db:"is_old"`
-	}
-	err = t.db.ReadRows(ctx, &rows, lockRowsSQL, retention.Microseconds(), after, lockChunk)
-	for _, r := range rows {
-		if c.last = r.Hex; r.Old {
-			c.firstOld, c.lastOld = cmp.Or(c.firstOld, r.Hex), r.Hex
-		}
-	}
-	c.rows = len(rows)
-	return c, err
 }
 
 // removeLocks deletes those rows from first to last that are old still and that nobody has locked.

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -35,12 +36,15 @@ within_1s = within_1s + ?, within_10s = within_10s + ?, dead = dead + ?`
 
 // Minutes is cache_outbox_minutes, as one process writes it. Safe for concurrent use.
 type Minutes struct {
-	db     *session.Sessions
-	worker string
+	db      *session.Sessions
+	worker  string
+	refusal atomic.Pointer[refusal] // nil unless MySQL has refused to count the last batch
+}
 
-	mu      sync.Mutex
-	refusal error
-	until   time.Time // no try before
+// A refusal is why nothing is counted until a time.
+type refusal struct {
+	err   error
+	until time.Time
 }
 
 // NewMinutes returns the Table of an outbox. The ID identifies the process, as in cache_outbox_workers. A
@@ -53,43 +57,30 @@ func NewMinutes(db *session.Sessions, worker string) *Minutes {
 // account lacks a privilege, or the table is locked, it counts nothing for a minute, and
 // [Table.Refused] returns why. After an error, the transaction must be rolled back.
 func (t *Minutes) Add(ctx context.Context, tx *sql.Tx, c Counts) error {
-	if c == (Counts{}) || t.rests() {
+	if r := t.refusal.Load(); c == (Counts{}) || r != nil && time.Now().Before(r.until) {
 		return nil
 	}
 	add := []any{c.Batches, c.Rows, c.Within100ms, c.Within1s, c.Within10s, c.Dead}
 	_, err := tx.ExecContext(ctx, AddSQL, slices.Concat([]any{t.worker}, add, add)...)
 	switch mysqlerr.Number(err) {
 	case mysqlerr.NoRight, mysqlerr.NoColumnRight, mysqlerr.NoTable: // before it did anything
-		t.refuse(err)
+		t.refusal.Store(&refusal{err, time.Now().Add(rest)})
 		return nil
 	case mysqlerr.LockTimeout: // which has rolled back the transaction, depending on the server
-		t.refuse(err)
+		t.refusal.Store(&refusal{err, time.Now().Add(rest)})
 	}
 	if err == nil {
-		t.refuse(nil)
+		t.refusal.Store(nil)
 	}
 	return session.Wrap(err, "count the batch")
 }
 
-func (t *Minutes) rests() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return time.Now().Before(t.until)
-}
-
-func (t *Minutes) refuse(err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.refusal = err; err != nil {
-		t.until = time.Now().Add(rest)
-	}
-}
-
 // Refused returns why batches are not counted, or nil.
 func (t *Minutes) Refused() error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.refusal
+	if r := t.refusal.Load(); r != nil {
+		return r.err
+	}
+	return nil
 }
 
 // A Minute is a minute of the database's clock, as the number of minutes since 1970.

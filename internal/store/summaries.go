@@ -237,16 +237,7 @@ func NewSummaries(db *session.Sessions) *Summaries { return &Summaries{db, usual
 // Only one process works at a time, in one transaction, so a crash leaves nothing behind. A block
 // never gets more batches later: see block.mayContinue.
 func (s *Summaries) Summarise(ctx context.Context) (batches int, err error) {
-	batches, err = s.summarise(ctx)
-	return batches, session.Wrap(err, "summarize the journal")
-}
-
-// blockPatience bounds the time for a block, as a multiple of StatementTimeout, which bounds each
-// statement. A block takes a few dozen statements. A block that times out starts over, so a small
-// bound would fail forever on a slow server.
-const blockPatience = 12
-
-func (s *Summaries) summarise(ctx context.Context) (int, error) {
+	defer func() { err = session.Wrap(err, "summarize the journal") }()
 	ctx, cancel := context.WithTimeout(ctx, blockPatience*s.db.Config.StatementTimeout)
 	defer cancel()
 	last, err := s.lastBlock(ctx)
@@ -282,6 +273,11 @@ func (s *Summaries) summarise(ctx context.Context) (int, error) {
 	}
 	return b.batches, tx.Commit()
 }
+
+// blockPatience bounds the time for a block, as a multiple of StatementTimeout, which bounds each
+// statement. A block takes a few dozen statements. A block that times out starts over, so a small
+// bound would fail forever on a slow server.
+const blockPatience = 12
 
 // lastBlock returns the last ID of the newest block, or 0. It drops blocks that do not end with the
 // batch that was summarized: retention has deleted their batches, or an operator has emptied the
@@ -499,11 +495,8 @@ WHERE h.bucket = 254 AND j.id IS NULL ORDER BY h.last_id`
 // ExpireSummaries drops the blocks whose last batch is gone. Retention deletes the last batch of a
 // block after the others. Batches that are left of a dropped block are searched without it.
 // Repeating it, or running it in several workers, is harmless.
-func (s *Summaries) ExpireSummaries(ctx context.Context) error {
-	return session.Wrap(s.expireSummaries(ctx), "expire summaries")
-}
-
-func (s *Summaries) expireSummaries(ctx context.Context) error {
+func (s *Summaries) ExpireSummaries(ctx context.Context) (err error) {
+	defer func() { err = session.Wrap(err, "expire summaries") }()
 	ctx, cancel := context.WithTimeout(ctx, s.db.Config.StatementTimeout)
 	defer cancel()
 	var dead []uint64

@@ -45,13 +45,13 @@ type WorkerNote struct {
 	For   time.Duration `json:"for"` // how long it has been in the state
 	// since its last claim that left no rows to claim; nil: never
 	Drained    *time.Duration `json:"drained,omitempty"`
-	MapVersion string         `json:"map"`
+	MapVersion string         `json:"map" db:"map_version"`
 	// fingerprint of the reads of the map, as readers report it; in Redis only
 	Reads string `json:"reads,omitempty"`
 	// why the current map file is not in use
-	MapError string `json:"map_error,omitempty"`
+	MapError string `json:"map_error,omitempty" db:"map_error"`
 	// why the next release refuses the map in use
-	MapWarning string `json:"map_warning,omitempty"`
+	MapWarning string `json:"map_warning,omitempty" db:"map_warning"`
 	Channel    string `json:"channel"` // of its map
 	Format     string `json:"format"`  // of its messages there
 	// where it publishes; for a worker of before migration 30, the channel of its map, when read
@@ -59,7 +59,7 @@ type WorkerNote struct {
 	// Stalled is why rows make no progress although the worker works. StallError names the rows and
 	// the fix: see unstale_stalled. Both are empty while rows make progress.
 	Stalled    string `json:"stalled,omitempty"`
-	StallError string `json:"stall_error,omitempty"`
+	StallError string `json:"stall_error,omitempty" db:"stall_error"`
 	// how long it has had heavy rows to process; nil: it has none
 	Heavy *time.Duration `json:"heavy,omitempty"`
 	// Lease is the longest lease that a reader may hold, according to the worker, and Announced how
@@ -181,36 +181,33 @@ const maxWorkers = 1000
 
 // Contract: no lock (a consistent read); at most LIMIT rows of the table, which has a row for each
 // process of the last day.
-const workersSQL = `SELECT id, name, state, COALESCE(error, ''), map_version, COALESCE(map_error, ''), COALESCE(map_warning, ''), channel, format,
-TIMESTAMPDIFF(MICROSECOND, since, UTC_TIMESTAMP(6)), TIMESTAMPDIFF(MICROSECOND, seen_at, UTC_TIMESTAMP(6)),
-TIMESTAMPDIFF(MICROSECOND, drained_at, UTC_TIMESTAMP(6)), COALESCE(stalled, ''), COALESCE(stall_error, ''),
-TIMESTAMPDIFF(MICROSECOND, heavy_since, UTC_TIMESTAMP(6)), COALESCE(channels, '[]')
+const workersSQL = `SELECT id, name, state, COALESCE(error, '') AS error, map_version, COALESCE(map_error, '') AS map_error, COALESCE(map_warning, '') AS map_warning,
+channel, format, TIMESTAMPDIFF(MICROSECOND, since, UTC_TIMESTAMP(6)) AS since_us, TIMESTAMPDIFF(MICROSECOND, seen_at, UTC_TIMESTAMP(6)) AS silent_us,
+TIMESTAMPDIFF(MICROSECOND, drained_at, UTC_TIMESTAMP(6)) AS drained_us, COALESCE(stalled, '') AS stalled, COALESCE(stall_error, '') AS stall_error,
+TIMESTAMPDIFF(MICROSECOND, heavy_since, UTC_TIMESTAMP(6)) AS heavy_us, COALESCE(channels, '[]') AS packed
 FROM cache_outbox_workers ORDER BY seen_at DESC, id LIMIT ?`
 
 // workers lists the workers of the last day, the most recent record first.
 func (w *Workers) workers(ctx context.Context) (list []WorkerNote, err error) {
-	rows, err := w.db.Side.QueryContext(ctx, workersSQL, maxWorkers)
-	if err != nil {
-		return nil, err
+	var rows []struct {
+		WorkerNote
+		Since       int64  `db:"since_us"`
+		SilentSince int64  `db:"silent_us"`
+		DrainedAt   *int64 `db:"drained_us"`
+		HeavySince  *int64 `db:"heavy_us"`
+		Packed      []byte // Channels
 	}
-	defer func() { _ = rows.Close() }() // rows.Err reports what went wrong
-	for rows.Next() {
-		var n WorkerNote
-		var since, silent int64
-		var drained, heavy *int64
-		var channels []byte
-		if err := rows.Scan(&n.ID, &n.Name, &n.State, &n.Error, &n.MapVersion, &n.MapError, &n.MapWarning, &n.Channel, &n.Format, &since, &silent, &drained,
-			&n.Stalled, &n.StallError, &heavy, &channels); err != nil {
-			return nil, err
-		}
-		if json.Unmarshal(channels, &n.Channels) != nil || len(n.Channels) == 0 {
+	err = w.db.ReadRows(ctx, &rows, workersSQL, maxWorkers)
+	for _, r := range rows {
+		n := r.WorkerNote
+		if json.Unmarshal(r.Packed, &n.Channels) != nil || len(n.Channels) == 0 {
 			n.Channels = []Channel{{Name: n.Channel, Format: n.Format}}
 		}
-		n.For, n.Silent = micros(since), signedMicros(silent)
-		n.Drained, n.Heavy = age(drained), age(heavy)
+		n.For, n.Silent = micros(r.Since), signedMicros(r.SilentSince)
+		n.Drained, n.Heavy = age(r.DrainedAt), age(r.HeavySince)
 		list = append(list, n)
 	}
-	return list, rows.Err()
+	return list, err
 }
 
 // age returns an age as read, or nil for NULL.
@@ -223,8 +220,6 @@ func age(n *int64) *time.Duration {
 
 // Workers lists the workers of the last day, the most recent record first, at most a thousand.
 func (w *Workers) Workers(ctx context.Context) ([]WorkerNote, error) {
-	ctx, cancel := context.WithTimeout(ctx, w.db.Config.StatementTimeout)
-	defer cancel()
 	list, err := w.workers(ctx)
 	return list, session.Wrap(err, "list workers")
 }
