@@ -27,13 +27,6 @@ type compiler struct {
 	visited []*entityCompiler
 }
 
-// newCompiler returns the compiler of a document. later gets the faults that this release accepts
-// and the next one refuses.
-func newCompiler(doc *document, scalars *scalars, later *report) *compiler {
-	g := &globals{scalars: scalars, doc: doc}
-	return &compiler{globals: g, lookups: &lookupReader{globals: g, later: later, circles: map[*Lookup]bool{}}}
-}
-
 func (c *compiler) compile() *Map {
 	m := &Map{}
 	read := settings{c.scalars, c.doc}
@@ -205,23 +198,23 @@ const separators = ":/.-_|#,;@~"
 
 // splitPrefix splits a template behind the prefix that all names of an application can have: vars
 // and separators, perhaps after one constant word.
-func (c *globals) splitPrefix(segments []segment) (prefix, rest string, constant bool) {
+func (c *globals) splitPrefix(segments []Segment) (prefix, rest string, constant bool) {
 	var front, back strings.Builder
 	for _, s := range segments {
-		text := s.text
+		text := s.Text
 		switch {
-		case back.Len() == 0 && c.vars[s.name] != nil:
-			front.WriteString("{" + s.name + "}")
+		case back.Len() == 0 && c.vars[s.Name] != nil:
+			front.WriteString("{" + s.Name + "}")
 			continue
-		case s.name != "":
-			text = "{" + s.name + "}"
+		case s.Name != "":
+			text = "{" + s.Name + "}"
 		case back.Len() == 0:
 			text = strings.TrimLeft(text, separators)
 			if end := strings.IndexAny(text, separators); front.Len() == 0 && end > 0 && !strings.ContainsAny(text[:end], `*?\`) {
 				constant = true
 				text = strings.TrimLeft(text[end:], separators)
 			}
-			front.WriteString(strings.TrimSuffix(s.text, text))
+			front.WriteString(strings.TrimSuffix(s.Text, text))
 		}
 		back.WriteString(text)
 	}
@@ -254,7 +247,7 @@ func (d *distinct) see(text string) {
 }
 
 // usePrefix counts the prefix of a template of an entity.
-func (c *globals) usePrefix(uses map[string]*prefixUse, entity string, segments []segment) (prefix string) {
+func (c *globals) usePrefix(uses map[string]*prefixUse, entity string, segments []Segment) (prefix string) {
 	prefix, rest, constant := c.splitPrefix(segments)
 	u := uses[prefix]
 	if u == nil {

@@ -46,7 +46,7 @@ type writtenTemplate struct {
 	scalar
 	list     string
 	template template
-	segments []segment
+	segments []Segment
 }
 
 func (c *compiler) readEntities() {
@@ -305,7 +305,7 @@ func (e *entityCompiler) reachable() *reach {
 	e.reach = r // what a cycle gets
 	all := reach{keys: len(e.entity.keys) > 0, whole: !e.unclear, declared: slices.Sorted(maps.Keys(e.params))}
 	for t := range e.entity.templates() {
-		all.asks = all.asks || e.entity.asksFor(t)
+		all.asks = all.asks || slices.ContainsFunc(t.slots, func(n int) bool { return e.entity.lookupOf(n) != nil })
 	}
 	for _, l := range e.links {
 		target := e.all.entities[l.target.text]

@@ -103,8 +103,8 @@ func (c *paramReader) fallback(part paramPart) []string {
 			c.addFault(s.at, s.text, "the same value twice in default", "remove one of the two")
 		}
 		seen[s.text] = true
-		if segments, errs := parseTemplate(s.text); len(errs) == 0 && len(segments) == 1 && segments[0].name != "" {
-			all = append(all, c.valuesOf(s, segments[0].name)...)
+		if segments, errs := parseTemplate(s.text); len(errs) == 0 && len(segments) == 1 && segments[0].Name != "" {
+			all = append(all, c.valuesOf(s, segments[0].Name)...)
 		} else {
 			all = append(all, s.text)
 		}

@@ -113,11 +113,12 @@ func (c *scalars) eachValues(part eachPart) []string {
 	var all []string
 	seen := map[string]bool{}
 	for _, s := range part.values {
+		_, _, isSpan := bounds(s.text)
 		switch {
 		case !c.plainText(s):
 		case seen[s.text]:
 			c.addFault(s.at, s.text, "the same value twice in "+part.name.text, "remove one of the two")
-		case isSpan(s.text):
+		case isSpan:
 			c.addFault(s.at, s.text, "a range inside a list", "write the range alone: "+part.name.text+": "+s.text)
 		default:
 			seen[s.text] = true
@@ -129,11 +130,6 @@ func (c *scalars) eachValues(part eachPart) []string {
 		}
 	}
 	return all
-}
-
-func isSpan(text string) bool {
-	_, _, ok := bounds(text)
-	return ok
 }
 
 // bounds returns the numbers of a range such as 1..20.

@@ -61,11 +61,6 @@ func (e *entity) idInPattern() string {
 	return e.patterns[i].source
 }
 
-// asksFor reports whether a template uses a name that is looked up.
-func (e *entity) asksFor(t *template) bool {
-	return slices.ContainsFunc(t.slots, func(n int) bool { return e.lookupOf(n) != nil })
-}
-
 // lookupOf returns the lookup that finds the values of a slot, or nil.
 func (e *entity) lookupOf(n int) *Lookup { return e.slots[e.slots[n].lead].lookup }
 

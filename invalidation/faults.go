@@ -62,15 +62,11 @@ func (f Faults) Error() string {
 // A place is a line and a column of the map, both counted from 1.
 type place struct{ line, column int }
 
-func (p place) before(q place) int {
-	return cmp.Or(cmp.Compare(p.line, q.line), cmp.Compare(p.column, q.column))
-}
-
 // A report collects the faults of one map.
 type report struct {
 	file    string
 	faults  []Fault
-	guesses guesses
+	guesses int // how many names were looked at: see maxGuesses
 }
 
 // addFault records one fault. text is the text of the map at that place.
@@ -86,18 +82,9 @@ func (r *report) addFault(at place, text, problem, cure string) {
 // a guess.
 const maxGuesses = 1 << 20
 
-// guesses counts the names that were looked at.
-type guesses int
-
-// spend takes n of the guesses, and reports whether there were as many.
-func (g *guesses) spend(n int) bool {
-	*g += guesses(n)
-	return *g <= maxGuesses
-}
-
 // inFileOrder sorts faults, in place.
 func inFileOrder(faults []Fault) []Fault {
-	slices.SortStableFunc(faults, func(a, b Fault) int { return place{a.Line, a.Column}.before(place{b.Line, b.Column}) })
+	slices.SortStableFunc(faults, func(a, b Fault) int { return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column)) })
 	return faults
 }
 
@@ -121,7 +108,7 @@ func quoteList(names []string) string {
 
 // nearest returns the known name that is most like name, or "" where none is like it.
 func (r *report) nearest(name string, known []string) string {
-	if !r.guesses.spend(len(known)) {
+	if r.guesses += len(known); r.guesses > maxGuesses {
 		return ""
 	}
 	return near.Name(name, known)

@@ -43,7 +43,8 @@ func parse(file string, src []byte, env func(string) (string, bool), anyEnv bool
 		return nil, Faults(inFileOrder(r.faults))
 	}
 	later := &report{file: file}
-	c := newCompiler(decodeDocument(&decoder{r}, root), &scalars{report: r, env: env, anyEnv: anyEnv}, later)
+	g := &globals{scalars: &scalars{report: r, env: env, anyEnv: anyEnv}, doc: decodeDocument(&decoder{r}, root)}
+	c := &compiler{globals: g, lookups: &lookupReader{globals: g, later: later, circles: map[*Lookup]bool{}}}
 	m := c.compile()
 	if len(r.faults) > 0 {
 		r.faults = append(r.faults, later.faults...)

@@ -80,8 +80,10 @@ func (x *expansion) answer(f *scope, s *slot) (all []string, err error) {
 		case !ok && x.asks != nil:
 			waits = true
 			return x.asks.addNeed(n)
+		case !ok && s.lookup.Always:
+			return &RowError{Reason: MissingParameter, Param: s.name, Err: errNotAdded}
 		case !ok:
-			return s.notAnswered()
+			return &RowError{Reason: MissingParameter, Param: s.name, Err: errNotLookedUp}
 		case first:
 			all, first = found[:len(found):len(found)], false
 		case len(all)+len(found) > x.limits.KeysPerRow*s.lookup.Values():
@@ -95,14 +97,6 @@ func (x *expansion) answer(f *scope, s *slot) (all []string, err error) {
 		err = errPending
 	}
 	return all, err
-}
-
-// notAnswered returns an error: the lookup of a slot was not run.
-func (s *slot) notAnswered() error {
-	if s.lookup.Always {
-		return &RowError{Reason: MissingParameter, Param: s.name, Err: errNotAdded}
-	}
-	return &RowError{Reason: MissingParameter, Param: s.name, Err: errNotLookedUp}
 }
 
 // questions calls ask with every question that the lookup of a slot poses in a scope: one for each

@@ -231,14 +231,14 @@ func (h *holeReader) compileText(s scalar, list string) readText {
 	}
 	lists, total := []string(nil), 1
 	for _, segment := range segments {
-		switch v := h.names.vars[segment.name]; {
-		case segment.name == "" && strings.Contains(segment.text, "*"):
+		switch v := h.names.vars[segment.Name]; {
+		case segment.Name == "" && strings.Contains(segment.Text, "*"):
 			h.names.addFault(s.at, s.text, "* has no meaning in "+list+" of a read, which names one value", "write {name} for what differs")
-		case segment.name == "" && hasControl(segment.text):
+		case segment.Name == "" && hasControl(segment.Text):
 			h.names.addFault(s.at, s.text, "a template with a line break or another control character", "write it in one line, in double quotes")
 		case v == nil:
-		case v.list != nil && !slices.Contains(lists, segment.name):
-			v.used, lists = true, append(lists, segment.name)
+		case v.list != nil && !slices.Contains(lists, segment.Name):
+			v.used, lists = true, append(lists, segment.Name)
 			total = product(total, len(v.list), maxReadValues)
 		default:
 			v.used = true
@@ -255,7 +255,7 @@ func (h *holeReader) compileText(s scalar, list string) readText {
 }
 
 // variant compiles segments with the n-th choice of values of list vars.
-func (h *holeReader) variant(s scalar, segments []segment, lists []string, n int) (all readVariant) {
+func (h *holeReader) variant(s scalar, segments []Segment, lists []string, n int) (all readVariant) {
 	chosen := map[string]string{}
 	for _, name := range lists {
 		list := h.names.vars[name].list
@@ -263,14 +263,14 @@ func (h *holeReader) variant(s scalar, segments []segment, lists []string, n int
 		n /= len(list)
 	}
 	for _, segment := range segments {
-		p := readPiece{text: segment.text, hole: noHole}
-		switch v := h.names.vars[segment.name]; {
+		p := readPiece{text: segment.Text, hole: noHole}
+		switch v := h.names.vars[segment.Name]; {
 		case v != nil && v.list != nil:
-			p.text = chosen[segment.name]
+			p.text = chosen[segment.Name]
 		case v != nil:
 			p.text = v.value
-		case segment.name != "":
-			p.hole = h.hole(s, segment.name)
+		case segment.Name != "":
+			p.hole = h.hole(s, segment.Name)
 		}
 		all = all.with(p)
 	}
@@ -415,7 +415,7 @@ func (c *compiler) readTemplates(r *compiledRead) (all []readTemplate) {
 			bound[name] = binding{value: v.value, slot: noSlot}
 		}
 	}
-	text := func(kind MapNameKind, source string, before ...segment) {
+	text := func(kind MapNameKind, source string, before ...Segment) {
 		segments, _ := parseTemplate(source)
 		if len(segments) == 0 {
 			return // reported
@@ -425,7 +425,7 @@ func (c *compiler) readTemplates(r *compiledRead) (all []readTemplate) {
 	}
 	text(KindKey, r.Key)
 	for _, tag := range r.Tags {
-		text(KindStamp, tag, segment{text: protocol.StampPrefix})
+		text(KindStamp, tag, Segment{Text: protocol.StampPrefix})
 	}
 	for _, set := range r.Sets {
 		text(KindSet, set)
@@ -576,7 +576,7 @@ func (c *compiler) usedByReads() (all []Var) {
 		for _, text := range c.reads[i].texts() {
 			segments, _ := parseTemplate(text)
 			for _, s := range segments {
-				used[s.name] = true
+				used[s.Name] = true
 			}
 		}
 	}

@@ -44,12 +44,12 @@ type binding struct {
 
 // newTemplate compiles segments whose names are all bound. In a pattern the values of vars are
 // escaped: only what the template itself says is special.
-func newTemplate(source string, segments []segment, bound map[string]binding, pattern bool) template {
+func newTemplate(source string, segments []Segment, bound map[string]binding, pattern bool) template {
 	t := template{source: source}
 	for _, s := range segments {
-		text, slot := s.text, noSlot
-		if s.name != "" {
-			b := bound[s.name]
+		text, slot := s.Text, noSlot
+		if s.Name != "" {
+			b := bound[s.Name]
 			text, slot = b.value, b.slot
 			if pattern && slot == noSlot {
 				text = protocol.Escape(text)
@@ -170,17 +170,17 @@ func (r *templateReader) template(s scalar, list string) (w writtenTemplate, ok 
 	}
 	bound := map[string]binding{}
 	for _, segment := range segments {
-		if segment.name == "" {
-			r.checkLiteral(s, segment.text, list)
-		} else if _, known := bound[segment.name]; !known {
-			bound[segment.name] = r.bind(s, segment.name)
+		if segment.Name == "" {
+			r.checkLiteral(s, segment.Text, list)
+		} else if _, known := bound[segment.Name]; !known {
+			bound[segment.Name] = r.bind(s, segment.Name)
 		}
 	}
 	if len(r.faults) > before {
 		return w, false
 	}
 	if list == "tags" {
-		segments = append([]segment{{text: protocol.StampPrefix}}, segments...)
+		segments = append([]Segment{{Text: protocol.StampPrefix}}, segments...)
 	}
 	w.segments = segments
 	w.template = newTemplate(s.text, segments, bound, list == "patterns")
@@ -273,7 +273,7 @@ func (r *templateReader) unknownName(s scalar, name string) {
 // knows but the id.
 func (r *templateReader) knownNames() []string {
 	known := []string{idName}
-	if r.guesses.spend(len(r.of.params) + len(r.of.each) + len(r.of.globals.each) + len(r.of.vars)) {
+	if r.guesses += len(r.of.params) + len(r.of.each) + len(r.of.globals.each) + len(r.of.vars); r.guesses <= maxGuesses {
 		known = slices.AppendSeq(known, maps.Keys(r.of.params))
 		known = slices.AppendSeq(known, maps.Keys(r.of.each))
 		known = slices.AppendSeq(known, maps.Keys(r.of.globals.each))
@@ -331,22 +331,13 @@ func (e *entity) prefixSizes(t *template) (least, most int) {
 	return least, most
 }
 
-// A segment is a piece of a template: literal text, or a name where name is not empty.
-type segment struct {
-	text string
-	name string
-}
-
-// A Segment is literal text of a template, or a name in it.
+// A Segment is a piece of a template: literal text, or a name where Name is not empty.
 type Segment struct{ Text, Name string }
 
 // SplitTemplate splits a valid template at its names.
-func SplitTemplate(source string) (all []Segment) {
+func SplitTemplate(source string) []Segment {
 	segments, _ := parseTemplate(source)
-	for _, s := range segments {
-		all = append(all, Segment{s.text, s.name})
-	}
-	return all
+	return segments
 }
 
 // A templateError describes the error of a template.
@@ -356,11 +347,11 @@ const cureBraces = `write {name} for a variable, {{ and }} for literal braces`
 
 // parseTemplate splits a template at its names. {name} is a variable, {{ and }} are literal braces.
 // All errors are returned; with an error the segments are those that could be read.
-func parseTemplate(source string) (all []segment, errs []templateError) {
+func parseTemplate(source string) (all []Segment, errs []templateError) {
 	var literal strings.Builder
 	flush := func() {
 		if literal.Len() > 0 {
-			all = append(all, segment{text: literal.String()})
+			all = append(all, Segment{Text: literal.String()})
 			literal.Reset()
 		}
 	}
@@ -385,7 +376,7 @@ func parseTemplate(source string) (all []segment, errs []templateError) {
 				fail(source[i:i+end+2], "not a name", "a name has letters, digits and _, and does not start with a digit; "+cureBraces)
 			} else {
 				flush()
-				all = append(all, segment{name: name})
+				all = append(all, Segment{Name: name})
 			}
 			i += end + 1
 		}

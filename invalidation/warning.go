@@ -213,7 +213,7 @@ func (a *adviser) warnTemplate(e *entityCompiler, w writtenTemplate) {
 		a.addFault(w.at, w.text, "begins with a curly quote, which is part of the name", "write straight quotes")
 	}
 	for _, s := range w.segments {
-		for rest := s.text; s.name == ""; {
+		for rest := s.Text; s.Name == ""; {
 			_, after, open := strings.Cut(rest, "{")
 			name, _, closed := strings.Cut(after, "}")
 			if !open || !closed {

@@ -15,7 +15,7 @@ const advisedBytes = 64
 type namedText struct {
 	scalar
 	list, of string // of is the entity, if it is not a var or a read
-	segments []segment
+	segments []Segment
 }
 
 // warnNames writes advice about the names in Redis, unless the map refuses that.
@@ -52,7 +52,7 @@ func (a *adviser) warnNames() {
 	for _, v := range a.all.doc.vars {
 		resolved := a.all.vars[v.name.text]
 		for _, value := range slices.Concat(resolved.list, []string{resolved.value}) {
-			all = append(all, namedText{v.name, "vars", "", []segment{{text: value}}})
+			all = append(all, namedText{v.name, "vars", "", []Segment{{Text: value}}})
 		}
 	}
 	g, _ := parseNameGrammar(a.all.doc.nameAdvice.text, a.all.vars)
@@ -73,9 +73,9 @@ func (a *adviser) warnLiteral(t namedText) {
 	var text strings.Builder
 	size, last := 0, ""
 	for _, s := range t.segments {
-		text.WriteString(s.text)
-		size, last = size+len(s.text), s.text
-		if v := a.all.vars[s.name]; v != nil {
+		text.WriteString(s.Text)
+		size, last = size+len(s.Text), s.Text
+		if v := a.all.vars[s.Name]; v != nil {
 			longest := len(v.value)
 			for _, value := range v.list {
 				longest = max(longest, len(value))
@@ -156,7 +156,7 @@ func parseNameGrammar(text string, vars map[string]*variable) (g nameGrammar, pr
 	g.text = text
 	for part := range strings.SplitSeq(text, ":") {
 		segments, errs := parseTemplate(part)
-		name := len(segments) == 1 && segments[0].name != ""
+		name := len(segments) == 1 && segments[0].Name != ""
 		switch {
 		case len(errs) > 0 || part == "" || len(segments) > 1:
 			return g, fmt.Sprintf("the part %q is neither text nor one name", part)
@@ -170,7 +170,7 @@ func parseNameGrammar(text string, vars map[string]*variable) (g nameGrammar, pr
 			g.id = true
 		case part == partSub:
 			g.sub = true
-		case name && vars[segments[0].name] == nil:
+		case name && vars[segments[0].Name] == nil:
 			g.kinds = append(g.kinds, part)
 		case len(g.kinds) > 0:
 			return g, fmt.Sprintf("%q stands behind %s, which is neither a var nor text", part, g.kinds[0])
@@ -221,18 +221,18 @@ func (a *adviser) warnOrder(g *nameGrammar, t namedText) {
 }
 
 // A namePart is what stands between two colons of a name.
-type namePart []segment
+type namePart []Segment
 
 // splitParts splits a name at its colons.
-func splitParts(segments []segment) (parts []namePart) {
+func splitParts(segments []Segment) (parts []namePart) {
 	parts = []namePart{nil}
 	for _, s := range segments {
-		for i, piece := range strings.Split(strings.NewReplacer("{", "", "}", "").Replace(s.text), ":") {
+		for i, piece := range strings.Split(strings.NewReplacer("{", "", "}", "").Replace(s.Text), ":") {
 			if i > 0 {
 				parts = append(parts, nil)
 			}
-			if last := len(parts) - 1; piece != "" || s.name != "" {
-				parts[last] = append(parts[last], segment{piece, s.name})
+			if last := len(parts) - 1; piece != "" || s.Name != "" {
+				parts[last] = append(parts[last], Segment{piece, s.Name})
 			}
 		}
 	}
@@ -242,8 +242,8 @@ func splitParts(segments []segment) (parts []namePart) {
 func (p namePart) pattern() string {
 	var b strings.Builder
 	for _, s := range p {
-		if b.WriteString(s.text); s.name != "" {
-			b.WriteString("{" + s.name + "}")
+		if b.WriteString(s.Text); s.Name != "" {
+			b.WriteString("{" + s.Name + "}")
 		}
 	}
 	return b.String()
@@ -251,12 +251,12 @@ func (p namePart) pattern() string {
 
 // hasValue reports whether a row or a wildcard decides what the part is.
 func (p namePart) hasValue(c *compiler) bool {
-	return slices.ContainsFunc(p, func(s segment) bool {
-		return strings.ContainsAny(s.text, "*?") || s.name != "" && c.vars[s.name] == nil && c.each[s.name] == nil
+	return slices.ContainsFunc(p, func(s Segment) bool {
+		return strings.ContainsAny(s.Text, "*?") || s.Name != "" && c.vars[s.Name] == nil && c.each[s.Name] == nil
 	})
 }
 
 // isEach reports whether the part has an enumeration.
 func (p namePart) isEach(c *compiler) bool {
-	return slices.ContainsFunc(p, func(s segment) bool { return c.each[s.name] != nil })
+	return slices.ContainsFunc(p, func(s Segment) bool { return c.each[s.Name] != nil })
 }
