@@ -156,9 +156,7 @@ func (e *entity) tryNext(err error) {
 	for _, l := range e.parents() {
 		linked = append(linked, l.columns...)
 	}
-	isLinked := len(linked) > 0 && len(e.Key) > 0 && !slices.ContainsFunc(e.Key, func(k capture.Column) bool {
-		return !slices.ContainsFunc(linked, func(c capture.Column) bool { return c.Name == k.Name })
-	})
+	isLinked := len(e.Key) > 0 && within(e.Key, linked)
 	next := noCapture
 	switch {
 	case e.way < eachParent && isLinked:

@@ -267,9 +267,12 @@ func (e *entity) named(names []string) (columns []capture.Column) {
 }
 
 // isKey reports whether the key contains all columns.
-func (e *entity) isKey(columns []capture.Column) bool {
+func (e *entity) isKey(columns []capture.Column) bool { return within(columns, e.Key) }
+
+// within reports whether all columns are among others.
+func within(columns, others []capture.Column) bool {
 	return !slices.ContainsFunc(columns, func(c capture.Column) bool {
-		return !slices.ContainsFunc(e.Key, func(k capture.Column) bool { return k.Name == c.Name })
+		return !slices.ContainsFunc(others, func(other capture.Column) bool { return other.Name == c.Name })
 	})
 }
 

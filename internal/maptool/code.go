@@ -29,6 +29,16 @@ func newCodeWriter(n *Names, language, variables string) codeWriter {
 
 func (w *codeWriter) printf(format string, args ...any) { fmt.Fprintf(&w.out, format, args...) }
 
+// writeNames calls the functions that write a read and an entity with those of the map.
+func (w *codeWriter) writeNames(read func(*Read), entity func(*Entity)) {
+	for i := range w.n.Reads {
+		read(&w.n.Reads[i])
+	}
+	for i := range w.n.Entities {
+		entity(&w.n.Entities[i])
+	}
+}
+
 func (w *codeWriter) fail(format string, args ...any) {
 	if w.err == nil {
 		w.err = fmt.Errorf(format, args...)

@@ -24,12 +24,7 @@ func GenerateGo(n *Names, pkg, file string) ([]byte, error) {
 	}
 	g := &goWriter{newCodeWriter(n, "Go", "Map")}
 	g.writeMap()
-	for i := range n.Reads {
-		g.writeRead(&n.Reads[i])
-	}
-	for i := range n.Entities {
-		g.entity(&n.Entities[i])
-	}
+	g.writeNames(g.writeRead, g.entity)
 	if g.err != nil {
 		return nil, g.err
 	}

@@ -28,12 +28,7 @@ func GeneratePHP(n *Names, class, file string) ([]byte, error) {
 	}
 	g.printf("\n/** %s */\nfinal class %s\n{", commentText("The names of the map "+file+"."), name)
 	g.writeMap()
-	for i := range n.Reads {
-		g.writeRead(&n.Reads[i])
-	}
-	for i := range n.Entities {
-		g.writeEntity(&n.Entities[i])
-	}
+	g.writeNames(g.writeRead, g.writeEntity)
 	g.printf("}\n")
 	return g.out.Bytes(), g.err
 }

@@ -18,12 +18,7 @@ import (
 func GenerateTypeScript(n *Names, file string) ([]byte, error) {
 	g := &tsWriter{newCodeWriter(n, "TypeScript", "map"), map[string]bool{}}
 	g.writeMap()
-	for i := range n.Reads {
-		g.writeRead(&n.Reads[i])
-	}
-	for i := range n.Entities {
-		g.writeEntity(&n.Entities[i])
-	}
+	g.writeNames(g.writeRead, g.writeEntity)
 	if g.err != nil {
 		return nil, g.err
 	}
