@@ -335,9 +335,9 @@ func (e *entity) prefixSizes(t *template) (least, most int) {
 type Segment struct{ Text, Name string }
 
 // SplitTemplate splits a valid template at its names.
-func SplitTemplate(source string) []Segment {
-	segments, _ := parseTemplate(source)
-	return segments
+func SplitTemplate(source string) (all []Segment) {
+	all, _ = parseTemplate(source)
+	return all
 }
 
 // A templateError describes the error of a template.
