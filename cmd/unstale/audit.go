@@ -28,7 +28,6 @@ and invalidations. Each record has the time and the database account, both from 
 user and host that the command sent.`,
 		Example: `  unstale audit list --since 24h
   unstale audit list --action 'dead discard' --json`,
-		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := refuseEmpty(cmd.Flags(), "action", "since"); err != nil {
 				return err

@@ -124,7 +124,6 @@ func newCaptureSQL(p process) *cobra.Command {
 		Long: `Print the map's triggers as SQL, to review, or to run with the mysql client if "unstale capture
 apply" lacks the privileges. The command reads the columns of the tables and changes nothing.`,
 		Example: "  unstale capture sql > triggers.sql\n  unstale capture sql --definer unstale_capture@localhost --json",
-		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.with(p, func(c *capture.Capturer, _ *session.Sessions) error {
 				list, err := c.Statements(cmd.Context())
@@ -158,7 +157,6 @@ other statements through, and is retried. A second call changes nothing.
 The command first checks that the definer has the privileges of the triggers, because otherwise
 every write to their tables would fail.`,
 		Example:     "  unstale capture apply --dry-run\n  unstale capture apply --definer unstale_capture@localhost",
-		Args:        noArgs,
 		Annotations: map[string]string{stopNote: string(stopOrderly)},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.with(p, func(c *capture.Capturer, db *session.Sessions) error {
@@ -271,7 +269,6 @@ A table in the middle of a schema change is named with the next step.
 --metrics prints the number of differences for Prometheus, and exits with 0 if the comparison was
 possible: let cron write it to a file of node_exporter's textfile collector.`,
 		Example: "  unstale capture diff\n  unstale capture diff --json\n  unstale capture diff --metrics > capture.prom.new && mv capture.prom.new capture.prom",
-		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if metrics && f.json {
 				return usageError{errors.New("--json and --metrics; give one of them")}
@@ -318,7 +315,6 @@ func newCaptureDrop(p process) *cobra.Command {
 a map captures. Later writes without an outbox row leave stale keys behind. Drop them before
 "unstale migrate down": a trigger without an outbox would fail every write.`,
 		Example:     "  unstale capture drop --dry-run\n  unstale capture drop --table products\n  unstale capture drop --map mapping.yaml",
-		Args:        noArgs,
 		Annotations: map[string]string{stopNote: string(stopOrderly)},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := refuseEmpty(cmd.Flags(), "table", "map"); err != nil {
@@ -431,7 +427,6 @@ func newCaptureStatus(p process) *cobra.Command {
 		Use:     "status",
 		Short:   "List the database's triggers, without a map",
 		Example: "  unstale capture status --json",
-		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			db, err := f.open("capture")
 			if err != nil {

@@ -41,7 +41,6 @@ Exit codes:
      be read`,
 		Example: `  unstale config
   unstale config --json --map mapping.yaml`,
-		Args: noArgs,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			p.Stop.begin(cmd)
 			unread = errors.Join(applyEnv(cmd.Flags(), p.Env), warnVariables(cmd, p)) // the others are printed

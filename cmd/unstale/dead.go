@@ -102,7 +102,6 @@ func newDeadList(p process) *cobra.Command {
 		Short: "List dead letters, newest first",
 		Example: `  unstale dead list
   unstale dead list --reason unknown_entity --newer-than 1h --json`,
-		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := cmp.Or(f.check(cmd.Flags()), checkLimit(limit)); err != nil {
 				return err
@@ -255,7 +254,7 @@ type deadBulk struct {
 func newDeadBulk(p process, verb deadVerb) *cobra.Command {
 	b := &deadBulk{verb: verb}
 	cmd := &cobra.Command{
-		Use: verb.name + " [ID...]", Short: verb.short, Long: verb.long, Example: verb.example,
+		Use: verb.name + " [ID...]", Short: verb.short, Long: verb.long, Example: verb.example, Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := b.choose(cmd, args); err != nil {
 				return err

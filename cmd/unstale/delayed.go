@@ -26,7 +26,6 @@ that will be retried, each with the reason and the error.`,
 		Example: `  unstale delayed list
   unstale delayed list --due
   unstale delayed list --reason redis_refused --json`,
-		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := cmp.Or(refuseEmpty(cmd.Flags(), "entity", "reason"), checkReason(query.Reason, store.DelayedReasons())); err != nil {
 				return err
@@ -58,7 +57,6 @@ repeats of the map, keep their time unless --scheduled is given.`,
 		Example: `  unstale delayed retry --dry-run
   unstale delayed retry --reason redis_refused
   unstale delayed retry --scheduled --entity product`,
-		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := cmp.Or(refuseEmpty(cmd.Flags(), "entity", "reason"), checkReason(query.Reason, store.DelayedReasons())); err != nil {
 				return err

@@ -79,7 +79,6 @@ Exit codes: 0 nothing worse than unknown, 3 a warning (with --strict: something 
   unstale doctor --strict --json
   unstale doctor --keys --map mapping.yaml --markdown > review.md
   unstale doctor --prove --mysql-dsn 'unstale:secret@tcp(db:3306)/unstale_scratch' --redis-url redis://cache:6379/0`,
-		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			keyspace.SetClientLog(nil)
 			if d.prove {

@@ -43,17 +43,13 @@ func withoutEnv(flags *pflag.FlagSet, names ...string) {
 	}
 }
 
-// showEnv adds the names of the variables to the help of each flag of a command and of those below
-// it.
+// showEnv adds the names of the variables to the help of each flag of a command.
 func showEnv(cmd *cobra.Command) {
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if names := envNames(f); names != nil {
 			f.Usage += " [" + strings.Join(names, ", ") + "]"
 		}
 	})
-	for _, child := range cmd.Commands() {
-		showEnv(child)
-	}
 }
 
 // envNames returns the variables of a flag: none if it belongs to one call. A secret also has one
@@ -155,7 +151,10 @@ var foreign = regexp.MustCompile(`^UNSTALE_(TEST_.*|(.*_)?SERVICE_(HOST|PORT.*)|
 // warnVariables lists variables with the prefix of this program that belong to no flag, usually
 // because of a misspelling: they have no effect.
 func warnVariables(cmd *cobra.Command, p process) error {
-	known := append(variables(cmd.Root()), "UNSTALE_SERVERS_DIR") // which package servers reads
+	known := []string{"UNSTALE_SERVERS_DIR"} // which package servers reads
+	for _, one := range withAllBelow(cmd.Root()) {
+		one.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, envNames(f)...) })
+	}
 	var unknown, meant []string
 	for _, pair := range p.Vars() {
 		name, _, _ := strings.Cut(pair, "=")
@@ -185,15 +184,4 @@ func warnVariables(cmd *cobra.Command, p process) error {
 	}
 	log.Warn("unknown variables have no effect")
 	return nil
-}
-
-// variables returns those of all flags of a command and of those below it.
-func variables(cmd *cobra.Command) (all []string) {
-	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		all = append(all, envNames(f)...)
-	})
-	for _, child := range cmd.Commands() {
-		all = append(all, variables(child)...)
-	}
-	return all
 }

@@ -285,8 +285,8 @@ func paramsJSON(params invalidation.Params) (json.RawMessage, error) {
 	return json.Marshal(object)
 }
 
-// completeValues lets shells complete the values of flags and arguments of a command and of those
-// below it: entities of the map, reasons, and other closed sets.
+// completeValues lets shells complete the values of flags and arguments of a command: entities of
+// the map, reasons, and other closed sets.
 func completeValues(p process, cmd *cobra.Command) {
 	values := map[string]cobra.CompletionFunc{
 		"entity": p.completeEntity, "set-entity": p.completeEntity, "check": oneOf(checkNames()...),
@@ -310,9 +310,6 @@ func completeValues(p process, cmd *cobra.Command) {
 		cmd.ValidArgsFunction = firstArgument(oneOf(doctor.ACLRoles...))
 	case "enqueue":
 		cmd.ValidArgsFunction = firstArgument(p.completeEntity)
-	}
-	for _, child := range cmd.Commands() {
-		completeValues(p, child)
 	}
 }
 

@@ -35,7 +35,6 @@ Exit codes:
   1  it is not, or does not answer; the output has the reason`,
 		Example: `  unstale health           # /readyz: both servers answer
   unstale health --alive   # /healthz: the loop runs, outage or not`,
-		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return h.probeWorker(cmd.Context(), p) },
 	}
 	flags := cmd.Flags()

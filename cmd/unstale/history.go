@@ -60,7 +60,6 @@ without unstale are not in the journal.`,
   unstale history --entity product --id 42
   unstale history --trace request-7f3a --since 10m
   unstale history --row 1234 --json`,
-		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := errors.Join(refuseEmpty(cmd.Flags(), "key", "key-quoted", "entity", "id", "trace", "row", "since"), h.check()); err != nil {
 				return err

@@ -50,7 +50,6 @@ Exit codes:
 		Example: `  unstale invalidate --entity product --id 42 --param category_id=7 --dry-run
   unstale invalidate --key shop:prod:home --wait 10s
   unstale invalidate --pattern 'shop:prod:list:*'`,
-		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := refuseEmpty(cmd.Flags(), "entity", "id", "key", "pattern", "wait", "lookup-timeout"); err != nil {
 				return err

@@ -107,7 +107,6 @@ variable, and the variable over the default.`,
   unstale run --map mapping.yaml`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          noArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			p.Stop.begin(cmd)
@@ -128,10 +127,24 @@ variable, and the variable over the default.`,
 		group("delayed", "List or retry delayed rows", newDelayedList(p), newDelayedRetry(p)),
 		group("audit", "List operators' actions", newAuditList(p)),
 		group("source", "Manage copied and restored databases", newSourceReplace(p), newSourceRestored(p)))
-	completeValues(p, root)
-	showEnv(root)
+	for _, cmd := range withAllBelow(root) {
+		completeValues(p, cmd)
+		showEnv(cmd)
+		if cmd.Args == nil { // it does not say what it takes
+			cmd.Args = noArgs
+		}
+	}
 	refuseUnknown(root)
 	return root
+}
+
+// withAllBelow returns a command and all those below it.
+func withAllBelow(cmd *cobra.Command) []*cobra.Command {
+	all := []*cobra.Command{cmd}
+	for _, child := range cmd.Commands() {
+		all = append(all, withAllBelow(child)...)
+	}
+	return all
 }
 
 // refuseUnknown makes cobra's own commands refuse names that do not exist. Otherwise they print a
@@ -182,7 +195,7 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 // group returns a command that only holds others. Its examples are the first ones of the others.
 func group(use, short string, children ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: use, Short: short, Args: noArgs,
+		Use: use, Short: short,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(children...)
@@ -297,7 +310,7 @@ func versionText() string {
 func newVersion(p process) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "version", Short: "Print the version", Example: "  unstale version", Args: noArgs,
+		Use: "version", Short: "Print the version", Example: "  unstale version",
 		RunE: func(*cobra.Command, []string) error {
 			if asJSON {
 				return output.JSON(p.Out, map[string]string{"version": versionText(), "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH})

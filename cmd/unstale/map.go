@@ -201,7 +201,6 @@ func newMapSchema(p process) *cobra.Command {
 		Use:     "schema",
 		Short:   "Print the JSON Schema of maps, for editors",
 		Example: "  unstale map schema > mapping.schema.json",
-		Args:    noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			_, err := p.Out.Write(invalidation.Schema())
 			return err

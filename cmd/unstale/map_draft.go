@@ -63,7 +63,6 @@ Exit codes:
   unstale map draft --tables 'product*,!product_log' --app shop --redis-url redis://cache:6379/0
   redis-cli --scan | unstale map draft --keys - -o mapping.yaml
   unstale map draft --diff mapping.yaml`,
-		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.draftMap(cmd.Context(), p) },
 	}
 	flags := cmd.Flags()

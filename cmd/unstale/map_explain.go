@@ -39,7 +39,6 @@ of their values.`,
 		Example: `  unstale map explain --map mapping.yaml --entity product --id 42 --param category_id=7 --param category_id=9
   unstale map explain --entity coupon --id SUMMER --json
   unstale map explain --entity product`,
-		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := refuseEmpty(cmd.Flags(), "lookup-timeout", "id"); err != nil {
 				return err

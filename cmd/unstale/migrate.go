@@ -21,7 +21,7 @@ import (
 func migrateVerb(p process, use, short, example string, run func(ctx context.Context, s *session.Sessions) error) *cobra.Command {
 	f := &mysqlFlags{}
 	cmd := &cobra.Command{
-		Use: use, Short: short, Example: example, Args: noArgs,
+		Use: use, Short: short, Example: example,
 		Annotations: map[string]string{stopNote: string(stopOrderly)}, // a step is finished
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			db, err := f.open("migrate")
@@ -76,7 +76,6 @@ func newMigratePrint(p process) *cobra.Command {
 such as VTGate or a deploy request of Vitess. Then run "unstale migrate up" on each shard: it finds
 the tables, and inserts the outbox's ID and the version.`,
 		Example: "  unstale migrate print > outbox.sql",
-		Args:    noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			list, err := migrations.Tables()
 			for _, table := range list {

@@ -30,7 +30,6 @@ not affected. Pausing again replaces reason and end.`,
 		Example: `  unstale pause --reason 'moving redis' --for 30m
   unstale pause --until-resumed
   unstale resume`,
-		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := refuseEmpty(cmd.Flags(), "for"); err != nil {
 				return err
@@ -92,7 +91,6 @@ func newResume(p process) *cobra.Command {
 		Use:     "resume",
 		Short:   "Resume paused workers",
 		Example: "  unstale resume",
-		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.onSessions(cmd.Context(), "resume", func(s *session.Sessions) error {
 				was, err := store.NewActions(s).Resume(cmd.Context(), store.AnyPause)

@@ -53,7 +53,6 @@ replaced, and prints the patterns of their keys.`,
   unstale replay --since 10m
   unstale replay --since 24h --entity product --id 42
   unstale replay --table products`,
-		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := errors.Join(refuseEmpty(cmd.Flags(), "since", "entity", "id", "table"), r.check()); err != nil {
 				return err

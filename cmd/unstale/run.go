@@ -61,7 +61,6 @@ sends spans of batches to the collector in the variables of OpenTelemetry, such 
 OTEL_EXPORTER_OTLP_ENDPOINT.`,
 		Example: `  unstale run --mysql-dsn 'unstale:secret@tcp(db:3306)/shop' --redis-url redis://cache:6379/0
   unstale run --once       # process existing rows, then exit`,
-		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if r.once { // then it ends with its work, and a stop is an early end
 				p.Stop.set(stopOrderly)

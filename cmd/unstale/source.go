@@ -67,7 +67,6 @@ restore.
 The members of index sets are unlinked only if a key or pattern of the map covers them. If the map
 does not cover all that Redis holds of the database, empty Redis instead.`,
 		Example: "  unstale source restored --map mapping.yaml",
-		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return c.requestSweeps(cmd.Context(), p) },
 	}
 	flags := cmd.Flags()
