@@ -60,12 +60,10 @@ func (f *captureFlags) with(p process, fn func(*capture.Capturer, *session.Sessi
 	if c.Captures = m.Captures(); len(c.Captures) == 0 {
 		return fmt.Errorf("%s has no section capture; add one such as\n  capture:\n    products: {entity: product, id: id}", f.mapFile)
 	}
-	db, err := f.mysql.open("capture")
-	if err != nil {
-		return err
-	}
-	c.DB = db.SchemaDB()
-	return errors.Join(fn(c, db), db.Close())
+	return f.mysql.inSessions("capture", func(db *session.Sessions) error {
+		c.DB = db.SchemaDB()
+		return fn(c, db)
+	})
 }
 
 // A trigger is the JSON form of a trigger, with the action that was or would be taken.
@@ -330,12 +328,9 @@ a map captures. Later writes without an outbox row leave stale keys behind. Drop
 					return err
 				}
 			}
-			db, err := f.open("capture")
-			if err != nil {
-				return err
-			}
-			err = dropTriggers(cmd.Context(), p, db, chosen, tables, dry)
-			return errors.Join(err, db.Close())
+			return f.inSessions("capture", func(db *session.Sessions) error {
+				return dropTriggers(cmd.Context(), p, db, chosen, tables, dry)
+			})
 		},
 	}
 	f.addMySQLFlags(cmd.Flags())
@@ -428,15 +423,13 @@ func newCaptureStatus(p process) *cobra.Command {
 		Short:   "List the database's triggers, without a map",
 		Example: "  unstale capture status --json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			db, err := f.open("capture")
-			if err != nil {
-				return err
-			}
-			list, err := capture.ReadExisting(cmd.Context(), db.SchemaDB())
-			if err = errors.Join(err, db.Close()); err != nil {
-				return err
-			}
-			return printExisting(p, list, asJSON)
+			return f.inSessions("capture", func(db *session.Sessions) error {
+				list, err := capture.ReadExisting(cmd.Context(), db.SchemaDB())
+				if err != nil {
+					return err
+				}
+				return printExisting(p, list, asJSON)
+			})
 		},
 	}
 	f.addMySQLFlags(cmd.Flags())

@@ -125,14 +125,10 @@ func (f *deadFlags) list(ctx context.Context, p process, s *session.Sessions, li
 		return err
 	}
 	if f.json {
-		list := make([]letter, len(letters))
-		for i := range letters {
-			list[i] = letterObject(&letters[i])
-		}
 		return output.JSON(p.Out, struct {
-			Total int      `json:"total"`
-			Dead  []letter `json:"dead"`
-		}{total, list})
+			Total int                `json:"total"`
+			Dead  []store.DeadLetter `json:"dead"`
+		}{total, append([]store.DeadLetter{}, letters...)})
 	}
 	for i := range letters {
 		l := &letters[i]
@@ -146,29 +142,6 @@ func (f *deadFlags) list(ctx context.Context, p process, s *session.Sessions, li
 		fmt.Fprintln(p.Out, "no dead letters")
 	}
 	return nil
-}
-
-// A letter is a dead letter as an object; texts are exact.
-type letter struct {
-	ID       uint64 `json:"id"`
-	Entity   string `json:"entity"`
-	EntityID string `json:"entity_id"`
-	// the text as written, which may not be well-formed
-	Params     *string   `json:"params"`
-	Trace      string    `json:"trace"`
-	Reason     string    `json:"reason"`
-	Error      string    `json:"error"`
-	MapVersion string    `json:"map_version"`
-	CreatedAt  time.Time `json:"created_at"`
-	DiedAt     time.Time `json:"died_at"`
-	FirstID    uint64    `json:"first_id"`
-	Attempts   int       `json:"attempts"`
-	Repeated   bool      `json:"repeated"`
-}
-
-func letterObject(l *store.DeadLetter) letter {
-	return letter{l.ID, l.Entity, l.EntityID, l.Params, l.Trace, l.Reason, l.Error, l.MapVersion, l.CreatedAt, l.DiedAt,
-		l.FirstID, l.Attempts, l.Repeated}
 }
 
 func newDeadShow(p process) *cobra.Command {
@@ -200,7 +173,7 @@ func (f *deadFlags) show(ctx context.Context, p process, s *session.Sessions) er
 	if len(letters) == 0 {
 		return fmt.Errorf("there is no dead letter %d", f.query.IDs[0])
 	}
-	l := letterObject(&letters[0])
+	l := letters[0]
 	if f.json {
 		return output.JSON(p.Out, l)
 	}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/unstale/unstale/internal/store"
 )
 
 // deadLetterThings makes dead letters of rows that no map knows.
@@ -42,7 +44,7 @@ func TestDead(t *testing.T) {
 	}
 	var list struct {
 		Total int
-		Dead  []letter
+		Dead  []store.DeadLetter
 	}
 	if err := json.Unmarshal([]byte(dead("list", "--json").out), &list); err != nil || list.Total != 3 || len(list.Dead) != 3 || *list.Dead[0].Params != `{"a": 1.10}` {
 		t.Fatalf("%v: %+v", err, list)

@@ -90,34 +90,11 @@ repeats of the map, keep their time unless --scheduled is given.`,
 	return cmd
 }
 
-// A delayedRow is one as an object; texts are exact.
-type delayedRow struct {
-	ID         uint64    `json:"id"`
-	Entity     string    `json:"entity"`
-	EntityID   string    `json:"entity_id"`
-	Params     *string   `json:"params"`
-	Trace      string    `json:"trace"`
-	CreatedAt  time.Time `json:"created_at"`
-	DueAt      time.Time `json:"due_at"`
-	DueSeconds float64   `json:"due_in_seconds"` // below 0: it has been due
-	FirstID    uint64    `json:"first_id"`
-	Attempts   int       `json:"attempts"`
-	Repeated   bool      `json:"repeated"`
-	Reason     string    `json:"reason"`
-	Error      string    `json:"error"`
-}
-
 func delayedObject(rows []store.DelayedRow, total any) any {
-	list := make([]delayedRow, len(rows))
-	for i := range rows {
-		r := &rows[i]
-		list[i] = delayedRow{r.ID, r.Entity, r.EntityID, r.Params, r.Trace, r.CreatedAt, r.DueAt, r.DueIn().Seconds(),
-			r.FirstID, r.Attempts, r.Repeated, r.Reason, r.Error}
-	}
 	return struct {
-		Total   any          `json:"total"`
-		Delayed []delayedRow `json:"delayed"`
-	}{total, list}
+		Total   any                `json:"total"`
+		Delayed []store.DelayedRow `json:"delayed"`
+	}{total, append([]store.DelayedRow{}, rows...)}
 }
 
 func delayedLine(r *store.DelayedRow) string {

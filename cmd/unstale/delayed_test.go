@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/unstale/unstale/internal/store"
 )
 
 // Scheduled rows, repeats and failures are listed in the order of their due times, each with the
@@ -42,7 +44,10 @@ func TestDelayedList(t *testing.T) {
 	}
 	var list struct {
 		Total   int
-		Delayed []delayedRow
+		Delayed []struct {
+			store.DelayedRow
+			DueSeconds float64 `json:"due_in_seconds"`
+		}
 	}
 	r = delayed("--entity", "later", "--json")
 	if err := json.Unmarshal([]byte(r.out), &list); err != nil || list.Total != 1 || len(list.Delayed) != 1 {

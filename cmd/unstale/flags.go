@@ -159,13 +159,18 @@ func (f *mysqlFlags) open(command string) (*session.Sessions, error) {
 	return s, nil
 }
 
-// onSessions runs do on sessions of a command, and closes them.
-func (f *mysqlFlags) onSessions(ctx context.Context, command string, do func(*session.Sessions) error) error {
+// inSessions runs do on sessions of a command, and closes them.
+func (f *mysqlFlags) inSessions(command string, do func(*session.Sessions) error) error {
 	s, err := f.open(command)
 	if err != nil {
 		return err
 	}
-	return errors.Join(orSchema(ctx, s, do(s)), s.Close())
+	return errors.Join(do(s), s.Close())
+}
+
+// onSessions is inSessions for commands that use the outbox: see orSchema.
+func (f *mysqlFlags) onSessions(ctx context.Context, command string, do func(*session.Sessions) error) error {
+	return f.inSessions(command, func(s *session.Sessions) error { return orSchema(ctx, s, do(s)) })
 }
 
 // orSchema returns err, or in its place that the schema does not fit, which is then the cause and

@@ -17,6 +17,7 @@ import (
 	"github.com/unstale/unstale/internal/draft"
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/output"
+	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/invalidation"
 )
 
@@ -192,12 +193,11 @@ func (c *draftCommand) read(ctx context.Context, p process) (d *draft.Draft, err
 	if total > int64(len(keys)) {
 		fmt.Fprintf(p.Err, "looked at %d of %s; --max-keys looks at more\n", len(keys), output.Things(total, "key"))
 	}
-	s, err := c.db.open("map")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	return draft.Read(ctx, s.SchemaDB(), draft.Options{Tables: c.tables, App: cmp.Or(c.app, config.DBName), Keys: keys})
+	err = c.db.inSessions("map", func(s *session.Sessions) error {
+		d, err = draft.Read(ctx, s.SchemaDB(), draft.Options{Tables: c.tables, App: cmp.Or(c.app, config.DBName), Keys: keys})
+		return err
+	})
+	return d, err
 }
 
 // readKeys returns names of keys in use, or nil, and how many there are.

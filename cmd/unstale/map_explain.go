@@ -183,22 +183,20 @@ func delays(repeat []time.Duration, hold time.Duration) (list []string, held str
 }
 
 // expand runs lookups only if a server is given.
-func (e *explainCommand) expand(ctx context.Context, m *invalidation.Map, row invalidation.Row) (invalidation.Plan, error) {
+func (e *explainCommand) expand(ctx context.Context, m *invalidation.Map, row invalidation.Row) (plan invalidation.Plan, err error) {
 	if e.mysql.dsn.text == "" {
-		plan, err := m.Expand(row, nil)
-		if err != nil {
+		if plan, err = m.Expand(row, nil); err != nil {
 			if needs, _ := m.Needs(row, nil); len(needs) > 0 {
 				err = fmt.Errorf("%w; with --mysql-dsn it is run", err)
 			}
 		}
 		return plan, err
 	}
-	db, err := e.mysql.open("explain")
-	if err != nil {
-		return invalidation.Plan{}, err
-	}
-	plan, err := worker.Expand(ctx, m, session.NewLookups(db).Lookup, row)
-	return plan, errors.Join(err, db.Close())
+	err = e.mysql.inSessions("explain", func(db *session.Sessions) error {
+		plan, err = worker.Expand(ctx, m, session.NewLookups(db).Lookup, row)
+		return err
+	})
+	return plan, err
 }
 
 func sorted(list []string) []string {

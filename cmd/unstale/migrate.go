@@ -24,14 +24,12 @@ func migrateVerb(p process, use, short, example string, run func(ctx context.Con
 		Use: use, Short: short, Example: example,
 		Annotations: map[string]string{stopNote: string(stopOrderly)}, // a step is finished
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			db, err := f.open("migrate")
-			if err != nil {
-				return err
-			}
-			defer context.AfterFunc(cmd.Context(), func() {
-				fmt.Fprintln(p.Err, "stopping: the current step is finished, unless it waits for a lock; a second signal ends the process immediately")
-			})()
-			return errors.Join(run(cmd.Context(), db), db.Close())
+			return f.inSessions("migrate", func(db *session.Sessions) error {
+				defer context.AfterFunc(cmd.Context(), func() {
+					fmt.Fprintln(p.Err, "stopping: the current step is finished, unless it waits for a lock; a second signal ends the process immediately")
+				})()
+				return run(cmd.Context(), db)
+			})
 		},
 	}
 	f.addMySQLFlags(cmd.Flags())

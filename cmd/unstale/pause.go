@@ -54,7 +54,7 @@ not affected. Pausing again replaces reason and end.`,
 					if err != nil {
 						return err
 					}
-					return output.JSON(p.Out, map[string]any{"pause": pauseObject(now)})
+					return output.JSON(p.Out, map[string]any{"pause": now})
 				case lasts > 0:
 					fmt.Fprintf(p.Out, "all workers pause for %s\n", lasts)
 				default:
@@ -98,7 +98,7 @@ func newResume(p process) *cobra.Command {
 				case err != nil:
 					return err
 				case asJSON:
-					return output.JSON(p.Out, map[string]any{"ended": pauseObject(was)})
+					return output.JSON(p.Out, map[string]any{"ended": was})
 				case was == nil:
 					fmt.Fprintln(p.Out, "nothing was paused")
 				default:
@@ -111,21 +111,4 @@ func newResume(p process) *cobra.Command {
 	f.addMySQLFlags(cmd.Flags())
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
-}
-
-// A pause is a store.Pause as a JSON object.
-type pause struct {
-	Who     string     `json:"who"`
-	Reason  string     `json:"reason"`
-	BeganAt time.Time  `json:"began_at"`
-	EndsAt  *time.Time `json:"ends_at"`
-	// of the database, by the audit; "": it has no record, or this account may not read it
-	Account string `json:"account"`
-}
-
-func pauseObject(p *store.Pause) *pause {
-	if p == nil {
-		return nil
-	}
-	return &pause{p.Who, p.Reason, p.BeganAt, p.EndsAt, p.Account}
 }

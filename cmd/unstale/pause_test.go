@@ -6,6 +6,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/unstale/unstale/internal/store"
 )
 
 // Sentence 13: a pause keeps all workers, including those that start meanwhile, from claiming; rows
@@ -40,7 +42,7 @@ func TestPause(t *testing.T) {
 	if rows, keys := w.count("cache_outbox"), w.keys(); rows != 5 || keys != 5 {
 		t.Errorf("%d rows, %d keys during the pause", rows, keys)
 	}
-	var status struct{ Pause *pause }
+	var status struct{ Pause *store.Pause }
 	r := call(t, w.env, "status", "--json")
 	if err := json.Unmarshal([]byte(r.out), &status); err != nil || status.Pause == nil || status.Pause.Reason != "moving redis" || status.Pause.EndsAt != nil {
 		t.Errorf("%v: %+v", err, r)
@@ -56,12 +58,12 @@ func TestPause(t *testing.T) {
 	if r := call(t, w.env, "resume"); r.code != exitDone || r.out != "nothing was paused\n" {
 		t.Errorf("%+v", r)
 	}
-	var began struct{ Pause *pause }
+	var began struct{ Pause *store.Pause }
 	r = call(t, w.env, "pause", "--for", "1h", "--reason", "moving redis", "--json")
 	if err := json.Unmarshal([]byte(r.out), &began); err != nil || began.Pause == nil || began.Pause.Reason != "moving redis" || began.Pause.EndsAt == nil {
 		t.Errorf("%v: %+v", err, r)
 	}
-	var over struct{ Ended *pause }
+	var over struct{ Ended *store.Pause }
 	r = call(t, w.env, "resume", "--json")
 	if err := json.Unmarshal([]byte(r.out), &over); err != nil || over.Ended == nil || over.Ended.Reason != "moving redis" {
 		t.Errorf("%v: %+v", err, r)

@@ -29,7 +29,6 @@ const (
 type statusCommand struct {
 	mysql  mysqlFlags
 	redis  redisFlags
-	space  *keyspace.Keyspace // nil: no Redis was given
 	json   bool
 	watch  time.Duration // 0: once
 	looker *status.Looker
@@ -64,15 +63,14 @@ knows the workers while MySQL refuses writes.`,
   unstale status --watch 5s`,
 		Args: func(cmd *cobra.Command, args []string) error { return c.interval(cmd, args) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := c.mysql.open("status")
-			if err != nil {
-				return err
-			}
-			shut, err := c.openRedis()
-			if err != nil {
-				return errors.Join(err, s.Close())
-			}
-			return errors.Join(c.printStatus(cmd.Context(), p, s), shut(), s.Close())
+			return c.mysql.inSessions("status", func(s *session.Sessions) error {
+				look := func(k *keyspace.Keyspace) error { return c.printStatus(cmd.Context(), p, s, k) }
+				if c.redis.url.text == "" {
+					return look(nil)
+				}
+				keyspace.SetClientLog(nil)
+				return c.redis.onKeyspace(look)
+			})
 		},
 	}
 	c.mysql.addMySQLFlags(cmd.Flags())
@@ -100,8 +98,9 @@ func (c *statusCommand) interval(cmd *cobra.Command, args []string) (err error) 
 	return nil
 }
 
-func (c *statusCommand) printStatus(ctx context.Context, p process, s *session.Sessions) error {
-	c.looker = status.New(s, c.space)
+// printStatus works without a Redis, then k is nil.
+func (c *statusCommand) printStatus(ctx context.Context, p process, s *session.Sessions, k *keyspace.Keyspace) error {
+	c.looker = status.New(s, k)
 	if c.watch > 0 {
 		if err := refuseOlder(ctx, s); err != nil {
 			return err
@@ -151,13 +150,6 @@ func bounded(n int) any {
 }
 
 func statusObject(s store.Status, v status.Verdict) any {
-	type batch struct {
-		ID         uint64    `json:"id"`
-		Worker     string    `json:"worker"`
-		SettledAt  time.Time `json:"settled_at"`
-		Rows       int       `json:"rows"`
-		MapVersion string    `json:"map_version"`
-	}
 	out := struct {
 		verdictObject
 		Waiting any `json:"waiting"`
@@ -175,10 +167,10 @@ func statusObject(s store.Status, v status.Verdict) any {
 		SweepFailure     string         `json:"sweep_failure,omitempty"`
 		SweepScan        *sweepScan     `json:"sweep_scan"`
 		SweepSets        *sweepSets     `json:"sweep_sets"`
-		LastBatch        *batch         `json:"last_batch"`
+		LastBatch        *store.Batch   `json:"last_batch"`
 		JournalDamaged   any            `json:"journal_damaged"`
-		LastDamaged      *batch         `json:"last_damaged_batch"`
-		Pause            *pause         `json:"pause"`
+		LastDamaged      *store.Batch   `json:"last_damaged_batch"`
+		Pause            *store.Pause   `json:"pause"`
 		Source           string         `json:"source"`
 		Workers          []workerObject `json:"workers"`
 		WorkersInRedis   string         `json:"workers_in_redis"` // read, not given or unreadable
@@ -193,7 +185,8 @@ func statusObject(s store.Status, v status.Verdict) any {
 		SweepsSettling: bounded(s.Settling), SweepsRefused: bounded(s.SweepsRefused), SweepError: s.SweepError,
 		Figures: figuresObjects(s), FiguresMore: s.Figures.Waiting.More,
 		SweepScan: sweepScanObject(s.Scan), SweepSets: sweepSetsObject(s.Sets),
-		Pause: pauseObject(s.Pause), Source: s.Source, JournalDamaged: bounded(s.Damaged),
+		Pause: s.Pause, Source: s.Source, JournalDamaged: bounded(s.Damaged),
+		LastBatch: s.LastBatch, LastDamaged: s.LastDamaged,
 	}
 	out.WorkersInRedis, _ = workersInRedis(s)
 	if s.FiguresError != nil {
@@ -207,11 +200,6 @@ func statusObject(s store.Status, v status.Verdict) any {
 	}
 	if s.SweepFailure != nil {
 		out.SweepFailure = s.SweepFailure.Error
-	}
-	for b, field := range map[*store.Batch]**batch{s.LastBatch: &out.LastBatch, s.LastDamaged: &out.LastDamaged} {
-		if b != nil {
-			*field = &batch{b.ID, b.Worker, b.SettledAt, b.Rows, b.MapVersion}
-		}
 	}
 	return out
 }
@@ -290,18 +278,6 @@ func printStatus(p process, s store.Status) {
 	printWorkers(line, s.Workers)
 }
 
-// openRedis opens the Redis of the flags, if they name one. The function that it returns closes it.
-func (c *statusCommand) openRedis() (shut func() error, err error) {
-	if c.redis.url.text == "" {
-		return func() error { return nil }, nil
-	}
-	keyspace.SetClientLog(nil)
-	if c.space, err = c.redis.openKeyspace(); err != nil {
-		return nil, err
-	}
-	return c.space.Close, nil
-}
-
 // The values of workers_in_redis.
 const (
 	redisRead       = "read"
@@ -355,14 +331,8 @@ type figuresObject struct {
 	Missed1s    uint64 `json:"missed_1s"`
 	Missed10s   uint64 `json:"missed_10s"`
 
-	Batches   uint64 `json:"batches"`
-	Sampled   uint64 `json:"batches_sampled"`
-	Checked   uint64 `json:"checked"`
-	WithEntry uint64 `json:"with_entry"`
-	Stale     uint64 `json:"stale"`
-	Absent    uint64 `json:"absent"`
-	Unknown   uint64 `json:"unknown"`
-	Repaired  uint64 `json:"repaired"`
+	Batches uint64 `json:"batches"`
+	store.Checks
 
 	PerEntry             *float64 `json:"stale_per_entry"`
 	PerEntryBelow        float64  `json:"stale_per_entry_below"` // with 95% confidence
@@ -383,8 +353,7 @@ func figuresObjects(s store.Status) (list []figuresObject) {
 			Window: windowNames[i].json, Invalidations: w.Invalidations(), Dead: w.Dead,
 			Within100ms: number(a.Ratio()), Within1s: number(b.Ratio()), Within10s: number(c.Ratio()),
 			Missed100ms: a.All - a.In, Missed1s: b.All - b.In, Missed10s: c.All - c.In,
-			Batches: w.Batches, Sampled: w.Sampled, Checked: w.Checked, WithEntry: w.WithEntry, Stale: w.Stale,
-			Absent: w.Absent, Unknown: w.Unknown, Repaired: w.Repaired,
+			Batches: w.Batches, Checks: w.Checks,
 			PerEntry: number(entry.Share), PerEntryBelow: entry.Below,
 			PerInvalidation: number(invalidation.Share), PerInvalidationBelow: invalidation.Below,
 			Shadows: w.Shadows, Confirmed: w.Confirmed,

@@ -88,15 +88,15 @@ const MaxReason = 500
 
 // A Pause keeps all workers from claiming rows.
 type Pause struct {
-	Who     string     `db:"who"`
-	Reason  string     `db:"reason"`
-	BeganAt time.Time  `db:"began_at"` // UTC, the database's clock; so is EndsAt
-	EndsAt  *time.Time `db:"ends_at"`  // nil: it does not end automatically
+	Who     string     `db:"who" json:"who"`
+	Reason  string     `db:"reason" json:"reason"`
+	BeganAt time.Time  `db:"began_at" json:"began_at"` // UTC, the database's clock; so is EndsAt
+	EndsAt  *time.Time `db:"ends_at" json:"ends_at"`   // nil: it does not end automatically
 	// Account is the database account in the audit. Unrecorded reports that the audit has no such
 	// record, so the row in cache_outbox_control was written by hand, under any name. Only Status
 	// sets them, and only if the account may read the audit.
-	Account    string `db:"-"`
-	Unrecorded bool   `db:"-"`
+	Account    string `db:"-" json:"account"`
+	Unrecorded bool   `db:"-" json:"-"`
 }
 
 // String describes who paused the workers, since when, until when and why.

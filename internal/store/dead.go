@@ -14,21 +14,21 @@ import (
 	"github.com/unstale/unstale/outbox"
 )
 
-// A DeadLetter is a row that cannot succeed by a retry alone.
+// A DeadLetter is a row that cannot succeed by a retry alone, with the JSON of `unstale dead`.
 type DeadLetter struct {
-	ID         uint64    `db:"id"`
-	FirstID    uint64    `db:"first_id"` // in cache_outbox, where it began; 0 if it never was in it
-	Entity     string    `db:"entity"`
-	EntityID   string    `db:"entity_id"`
-	Params     *string   `db:"params"` // JSON text as written; nil if there are none
-	Trace      string    `db:"trace"`
-	CreatedAt  time.Time `db:"created_at"` // UTC, the database's clock; so is DiedAt
-	DiedAt     time.Time `db:"died_at"`
-	Attempts   int       `db:"attempts"` // before the last one
-	Repeated   bool      `db:"repeated"` // the map asked for this repeat
-	Reason     string    `db:"reason"`
-	Error      string    `db:"error"`
-	MapVersion string    `db:"map_version"` // of the map that refused it
+	ID         uint64    `db:"id" json:"id"`
+	Entity     string    `db:"entity" json:"entity"`
+	EntityID   string    `db:"entity_id" json:"entity_id"`
+	Params     *string   `db:"params" json:"params"` // text as written, perhaps not well-formed; nil if there are none
+	Trace      string    `db:"trace" json:"trace"`
+	Reason     string    `db:"reason" json:"reason"`
+	Error      string    `db:"error" json:"error"`
+	MapVersion string    `db:"map_version" json:"map_version"` // of the map that refused it
+	CreatedAt  time.Time `db:"created_at" json:"created_at"`   // UTC, the database's clock; so is DiedAt
+	DiedAt     time.Time `db:"died_at" json:"died_at"`
+	FirstID    uint64    `db:"first_id" json:"first_id"` // in cache_outbox, where it began; 0 if it never was in it
+	Attempts   int       `db:"attempts" json:"attempts"` // before the last one
+	Repeated   bool      `db:"repeated" json:"repeated"` // the map asked for this repeat
 }
 
 // A DeadQuery selects the dead letters that match every field. Empty fields match all.

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -12,20 +13,28 @@ import (
 
 // A DelayedRow is a row of cache_outbox_delayed.
 type DelayedRow struct {
-	ID        uint64    `db:"id"`
-	FirstID   uint64    `db:"first_id"` // in cache_outbox, where it began; 0 if it never was in it
-	Entity    string    `db:"entity"`
-	EntityID  string    `db:"entity_id"`
-	Params    *string   `db:"params"` // JSON text as written; nil if there are none
-	Trace     string    `db:"trace"`
-	CreatedAt time.Time `db:"created_at"` // UTC, the database's clock; so is DueAt
-	DueAt     time.Time `db:"due_at"`
+	ID        uint64    `db:"id" json:"id"`
+	Entity    string    `db:"entity" json:"entity"`
+	EntityID  string    `db:"entity_id" json:"entity_id"`
+	Params    *string   `db:"params" json:"params"` // text as written, perhaps not well-formed; nil if there are none
+	Trace     string    `db:"trace" json:"trace"`
+	CreatedAt time.Time `db:"created_at" json:"created_at"` // UTC, the database's clock; so is DueAt
+	DueAt     time.Time `db:"due_at" json:"due_at"`
 	// from now, by the database's clock; negative if it is already due
-	DueMicros int64  `db:"due_us"`
-	Attempts  int    `db:"attempts"` // its own failures so far
-	Repeated  bool   `db:"repeated"` // the map asked for this repeat
-	Reason    string `db:"reason"`   // of the last failure, or empty; so is Error
-	Error     string `db:"error"`
+	DueMicros dueTime `db:"due_us" json:"due_in_seconds"`
+	FirstID   uint64  `db:"first_id" json:"first_id"` // in cache_outbox, where it began; 0 if it never was in it
+	Attempts  int     `db:"attempts" json:"attempts"` // its own failures so far
+	Repeated  bool    `db:"repeated" json:"repeated"` // the map asked for this repeat
+	Reason    string  `db:"reason" json:"reason"`     // of the last failure, or empty; so is Error
+	Error     string  `db:"error" json:"error"`
+}
+
+// A dueTime is in microseconds, and in JSON in seconds.
+type dueTime int64
+
+// MarshalJSON implements json.Marshaler.
+func (m dueTime) MarshalJSON() ([]byte, error) {
+	return json.Marshal((time.Duration(m) * time.Microsecond).Seconds())
 }
 
 // DueIn returns how long until the row is due; negative if it is already due.

@@ -101,16 +101,16 @@ func (e *JournalEntry) Bytes() (n int) {
 
 // A Batch is the head of a journal row.
 type Batch struct {
-	ID         uint64    `db:"id"`
-	Worker     string    `db:"worker"`
-	SettledAt  time.Time `db:"settled_at"` // UTC, the database's clock
-	Rows       int       `db:"row_count"`
-	MapVersion string    `db:"map_version"`
+	ID         uint64    `db:"id" json:"id"`
+	Worker     string    `db:"worker" json:"worker"`
+	SettledAt  time.Time `db:"settled_at" json:"settled_at"` // UTC, the database's clock
+	Rows       int       `db:"row_count" json:"rows"`
+	MapVersion string    `db:"map_version" json:"map_version"`
 	// Born is Settlement.Born of the batch, or of its latest replay. Only ReadJournal and ClaimHeal
 	// read it.
-	Born uint64 `db:"born_us"`
+	Born uint64 `db:"born_us" json:"-"`
 	// Journey is nil if the timeline is unknown. Only SearchJournal reads it.
-	Journey *Journey `db:"-"`
+	Journey *Journey `db:"-" json:"-"`
 }
 
 // BornAt returns Born as a time, or nil if it is unknown.

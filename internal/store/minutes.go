@@ -140,16 +140,16 @@ func (c *Counts) Merge(more Counts) {
 // Checks are the results of all spot checks of the batches that this process settled in one minute.
 // A check is one key of one batch, even if it takes several looks.
 type Checks struct {
-	Sampled      uint64 `db:"sampled"`       // batches with at least one check that is not unknown
-	EntryBatches uint64 `db:"entry_batches"` // of Sampled: with at least one entry found
-	StaleBatches uint64 `db:"stale_batches"` // of Sampled: with at least one stale entry found
+	Sampled      uint64 `db:"sampled" json:"batches_sampled"` // batches with at least one check that is not unknown
+	EntryBatches uint64 `db:"entry_batches" json:"-"`         // of Sampled: with at least one entry found
+	StaleBatches uint64 `db:"stale_batches" json:"-"`         // of Sampled: with at least one stale entry found
 
-	Checked   uint64 `db:"checked"`    // WithEntry, Absent and Unknown
-	WithEntry uint64 `db:"with_entry"` // an entry with a lease time was found, stale or not
-	Stale     uint64 `db:"stale"`      // of WithEntry
-	Absent    uint64 `db:"absent"`
-	Unknown   uint64 `db:"unknown"`
-	Repaired  uint64 `db:"repaired"` // stale entries that were unlinked
+	Checked   uint64 `db:"checked" json:"checked"`       // WithEntry, Absent and Unknown
+	WithEntry uint64 `db:"with_entry" json:"with_entry"` // an entry with a lease time was found, stale or not
+	Stale     uint64 `db:"stale" json:"stale"`           // of WithEntry
+	Absent    uint64 `db:"absent" json:"absent"`
+	Unknown   uint64 `db:"unknown" json:"unknown"`
+	Repaired  uint64 `db:"repaired" json:"repaired"` // stale entries that were unlinked
 }
 
 // Contract for both: an exclusive lock for one statement on one row by primary key, which only this
