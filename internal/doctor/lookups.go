@@ -75,17 +75,29 @@ var (
 type statement struct {
 	sql    string
 	tokens []sqltext.Token
+	depths []int // how many parentheses are around each token; for a parenthesis, around the pair
 }
 
-// A block is the innermost SELECT that has the ? among its conditions. The fields are numbers of
-// tokens, but depth: so many parentheses are open between the SELECT and the ?.
-type block struct{ sel, from, depth int }
+func newStatement(sql string) *statement {
+	s := &statement{sql: sql, tokens: sqltext.Placed(sql)}
+	depth := 0
+	for i := range s.tokens {
+		if s.word(i) == ")" {
+			depth--
+		}
+		s.depths = append(s.depths, depth)
+		if s.word(i) == "(" {
+			depth++
+		}
+	}
+	return s
+}
 
 // idQuery returns a query for IDs that a lookup may find something for: SELECT DISTINCT id FROM
 // products WHERE id IN (id) if it asks SELECT ... FROM products WHERE id IN (?). It reports false
 // if the text does not show what the ? is compared with.
 func idQuery(sql string) (query string, ok bool) {
-	s := &statement{sql, sqltext.Placed(sql)}
+	s := newStatement(sql)
 	mark, last := sqltext.Element(sqltext.Tokens(sql))
 	if mark < 4 || s.word(mark-2) != "IN" || s.word(mark-1) != "(" || s.word(last+1) != ")" {
 		return "", false
@@ -94,7 +106,7 @@ func idQuery(sql string) (query string, ok bool) {
 	if !ok {
 		return "", false
 	}
-	b, ok := s.block(first)
+	sel, from, ok := s.block(first)
 	if !ok {
 		return "", false
 	}
@@ -104,32 +116,29 @@ func idQuery(sql string) (query string, ok bool) {
 		columns = operand[1 : len(operand)-1]
 	}
 	if mark < last { // a function makes what is compared of an ID
-		if columns = s.idOf(b.sel, operand, sql[s.tokens[mark].At:s.after(last)]); columns == "" {
+		if columns = s.idOf(sel, operand, sql[s.tokens[mark].At:s.after(last)]); columns == "" {
 			return "", false
 		}
 	}
-	return fmt.Sprintf("%sSELECT DISTINCT %s %s%s%s\nLIMIT %d", s.with(b.sel), columns,
-		sql[s.tokens[b.from].At:s.tokens[mark].At], operand, sql[s.after(last):s.after(s.last(last, b.depth+1))], mostIDs), true
+	return fmt.Sprintf("%sSELECT DISTINCT %s %s%s%s\nLIMIT %d", s.with(sel), columns,
+		sql[s.tokens[from].At:s.tokens[mark].At], operand, sql[s.after(last):s.after(s.last(last, sel))], mostIDs), true
 }
 
 // idOf returns the ID of a row whose operand is compared with a function of the ?: the first column
 // of the outermost SELECT, if that is the one at a token, or the inverse of UNHEX, or "".
 func (s *statement) idOf(sel int, operand, function string) string {
-	first, depth := sel+1, 0
+	if s.depths[sel] > 0 {
+		if strings.EqualFold(function, "UNHEX(?)") {
+			return "LOWER(HEX(" + operand + "))"
+		}
+		return ""
+	}
+	first := sel + 1
 	if word := s.word(first); word == "DISTINCT" || word == "ALL" {
 		first++
 	}
-	for i := range s.tokens {
-		switch word := s.word(i); {
-		case word == "(":
-			depth++
-		case word == ")":
-			depth--
-		case i == sel && depth > 0 && strings.EqualFold(function, "UNHEX(?)"):
-			return "LOWER(HEX(" + operand + "))"
-		case i == sel && depth > 0:
-			return ""
-		case i > first && word == "," && depth == 0:
+	for i := first + 1; i < len(s.tokens); i++ {
+		if s.word(i) == "," && s.depths[i] == 0 {
 			return s.sql[s.tokens[first].At:s.tokens[i].At]
 		}
 	}
@@ -170,54 +179,35 @@ func (s *statement) operand(last int) (first int, ok bool) {
 
 // opening returns the parenthesis that the one at i closes, or -1.
 func (s *statement) opening(i int) int {
-	for depth := 0; i >= 0; i-- {
-		switch s.word(i) {
-		case ")":
-			depth++
-		case "(":
-			if depth--; depth == 0 {
-				return i
-			}
-		}
+	depth := s.depths[i]
+	for i--; i >= 0 && (s.word(i) != "(" || s.depths[i] != depth); {
+		i--
 	}
-	return -1
+	return i
 }
 
-// block finds the SELECT of a condition.
-func (s *statement) block(condition int) (b block, ok bool) {
-	b.from = -1
-	inner := 0
+// block finds the innermost SELECT that has a condition, and its FROM.
+func (s *statement) block(condition int) (sel, from int, ok bool) {
+	depth, from := s.depths[condition], -1
 	for i := condition - 1; i >= 0; i-- {
 		switch word := s.word(i); {
-		case word == ")":
-			inner++
-		case word == "(" && inner == 0: // what is before it is around the condition
-			b.depth, b.from = b.depth+1, -1
-		case word == "(":
-			inner--
-		case inner > 0 || s.word(i-1) == ".":
+		case s.depths[i] < depth: // a parenthesis: what is before it is around the condition
+			depth, from = s.depths[i], -1
+		case s.depths[i] > depth || s.word(i-1) == ".":
 		case word == "FROM":
-			b.from = i
+			from = i
 		case word == "SELECT":
-			b.sel = i
-			return b, b.from >= 0
+			return i, from, from >= 0
 		}
 	}
-	return b, false
+	return 0, 0, false
 }
 
-// last returns the last token of the conditions that the token at i is among, so many parentheses
-// deep.
-func (s *statement) last(i, depth int) int {
+// last returns the last token of the conditions of a SELECT that the token at i is among.
+func (s *statement) last(i, sel int) int {
 	for i++; i < len(s.tokens); i++ {
-		switch word := s.word(i); {
-		case word == "(":
-			depth++
-		case word == ")":
-			if depth--; depth < 0 {
-				return i - 1
-			}
-		case depth == 0 && s.word(i-1) != "." && slices.Contains(afterConditions, word):
+		depth := s.depths[i] - s.depths[sel]
+		if depth < 0 || depth == 0 && s.word(i-1) != "." && slices.Contains(afterConditions, s.word(i)) {
 			return i - 1
 		}
 	}
@@ -226,21 +216,12 @@ func (s *statement) last(i, depth int) int {
 
 // with returns the WITH of the whole statement if a SELECT is not inside it.
 func (s *statement) with(sel int) string {
-	depth, first := 0, -1
-	for i := range sel + 1 {
-		switch s.word(i) {
-		case "(":
-			depth++
-		case ")":
-			depth--
-		case "SELECT":
-			if depth == 0 && first < 0 {
-				first = i
-			}
-		}
-	}
-	if depth != 0 || first < 0 {
+	if s.depths[sel] != 0 {
 		return ""
+	}
+	first := 0
+	for s.word(first) != "SELECT" || s.depths[first] != 0 {
+		first++
 	}
 	return s.sql[:s.tokens[first].At]
 }
