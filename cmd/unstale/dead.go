@@ -89,11 +89,6 @@ func checkReason[T ~string](reason string, reasons []T) error {
 	return nil
 }
 
-// filtered reports whether any field of the filter is set.
-func (f *deadFlags) filtered(flags *pflag.FlagSet) bool {
-	return slices.ContainsFunc(filterFlags, func(name string) bool { return flags.Changed(name) })
-}
-
 func newDeadList(p process) *cobra.Command {
 	f := deadFlags{}
 	limit := 0
@@ -260,12 +255,12 @@ func (b *deadBulk) choose(cmd *cobra.Command, args []string) error {
 	}
 	b.query.IDs = ids
 	if b.verb.corrects {
-		if b.corrects, err = b.correct.wanted(cmd, ids); err != nil {
+		if b.corrects, err = b.correct.wanted(cmd.Flags()); err != nil {
 			return err
 		}
 	}
-	switch filtered := b.filtered(cmd.Flags()); {
-	case b.corrects && (b.all || filtered):
+	switch filtered := slices.ContainsFunc(filterFlags, cmd.Flags().Changed); {
+	case b.corrects && (len(ids) != 1 || b.all || filtered):
 		return usageError{errors.New("--set-entity and --set-params correct one dead letter; give its id alone")}
 	case b.all && (len(ids) > 0 || filtered):
 		return usageError{errors.New("--all and a choice; give one of them")}
@@ -348,19 +343,10 @@ func (c *deadCorrection) addCorrectionFlags(cmd *cobra.Command, f *deadFlags) {
 	f.addLookups(flags)
 }
 
-// wanted reports whether the call corrects, and refuses one that corrects other than one letter.
-func (c *deadCorrection) wanted(cmd *cobra.Command, ids []uint64) (bool, error) {
-	if !slices.ContainsFunc(correctFlags, func(name string) bool { return cmd.Flags().Changed(name) }) {
-		return false, nil
-	}
-	c.setParams = cmd.Flags().Changed("set-params")
-	if err := refuseEmpty(cmd.Flags(), correctFlags...); err != nil {
-		return true, err
-	}
-	if len(ids) != 1 {
-		return true, usageError{errors.New("--set-entity and --set-params correct one dead letter; give its id alone")}
-	}
-	return true, nil
+// wanted reports whether the call corrects.
+func (c *deadCorrection) wanted(flags *pflag.FlagSet) (bool, error) {
+	c.setParams = flags.Changed("set-params")
+	return slices.ContainsFunc(correctFlags, flags.Changed), refuseEmpty(flags, correctFlags...)
 }
 
 // A judgement is the result of the map for a row: what it invalidates, or why it is refused.

@@ -16,7 +16,6 @@ import (
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/store"
-	"github.com/unstale/unstale/protocol"
 )
 
 // historyCommand is "unstale history".
@@ -262,7 +261,7 @@ func (h *historyCommand) printOne(p process, s *history.Settlement) {
 	keys, tags := withoutStamps(h.reaching(s.Keys, isName))
 	printList(p, "key", keys)
 	printList(p, "stamp", tags)
-	printList(p, "pattern", h.reaching(s.Patterns, isPattern))
+	printList(p, "pattern", h.reaching(s.Patterns, history.Matches))
 	printList(p, "set", h.reaching(s.Sets, isName))
 }
 
@@ -299,11 +298,6 @@ func (h *historyCommand) reaching(names []string, reaches func(name, key string)
 		return names
 	}
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !reaches(name, h.query.Key) })
-}
-
-func isPattern(pattern, key string) bool {
-	glob, err := protocol.CompileGlob(pattern)
-	return err == nil && glob.Match(key)
 }
 
 func isName(name, key string) bool { return name == key }

@@ -111,7 +111,7 @@ func (c *draftCommand) draftMap(ctx context.Context, p process) error {
 	}
 	switch {
 	case c.json:
-		return output.JSON(p.Out, draftOf(d))
+		return output.JSON(p.Out, draftObject{string(d.Text), d.Tables, append([]draft.Family{}, d.Families...)})
 	case c.out == "":
 		if _, err := p.Out.Write(d.Text); err != nil {
 			return err
@@ -246,10 +246,6 @@ type draftObject struct {
 	Map      string              `json:"map"`
 	Tables   []draft.TableReport `json:"tables"`
 	Families []draft.Family      `json:"families"`
-}
-
-func draftOf(d *draft.Draft) draftObject {
-	return draftObject{string(d.Text), d.Tables, append([]draft.Family{}, d.Families...)}
 }
 
 // printDraft prints the summary.

@@ -31,11 +31,11 @@ row reaches the key.`,
   unstale map who --map mapping.yaml zahraah:prod:category:7:list:p1 --json`,
 		Args: exactArgs("KEY"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			switch {
-			case args[0] == "":
+			if args[0] == "" {
 				return usageError{errors.New("KEY is empty")}
-			case limit < 1:
-				return usageError{fmt.Errorf("--limit %d: must be at least 1", limit)}
+			}
+			if err := checkLimit(limit); err != nil {
+				return err
 			}
 			m, err := loadMap(p, file)
 			if err != nil {

@@ -235,17 +235,13 @@ func (r *runCommand) drain(ctx context.Context, log *slog.Logger, w *worker.Work
 func (r *runCommand) work(ctx context.Context, log *slog.Logger, w *worker.Worker, sent spans) error {
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
-	defer signal.Stop(hup)
-	done := make(chan struct{})
-	defer close(done)
+	defer func() {
+		signal.Stop(hup)
+		close(hup) // nobody sends after Stop
+	}()
 	go func() {
-		for {
-			select {
-			case <-hup:
-				w.Reload()
-			case <-done:
-				return
-			}
+		for range hup {
+			w.Reload()
 		}
 	}()
 	stop, err := r.serve(log, w, sent)

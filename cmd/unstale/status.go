@@ -278,22 +278,16 @@ func printStatus(p process, s store.Status) {
 	printWorkers(line, s.Workers)
 }
 
-// The values of workers_in_redis.
-const (
-	redisRead       = "read"
-	redisNotGiven   = "not given"
-	redisUnreadable = "unreadable"
-)
-
-// workersInRedis returns one of these, and a line for people where they do not know all workers.
+// workersInRedis returns the value of workers_in_redis, and a line for people where they do not know
+// all workers.
 func workersInRedis(s store.Status) (state, line string) {
 	switch {
 	case !s.AskedRedis:
-		return redisNotGiven, "as MySQL knows them; --redis-url adds the status that they publish in Redis, even while MySQL refuses writes"
+		return "not given", "as MySQL knows them; --redis-url adds the status that they publish in Redis, even while MySQL refuses writes"
 	case s.RedisError != nil:
-		return redisUnreadable, "as MySQL knows them; the status that they publish in Redis cannot be read: " + s.RedisError.Error()
+		return "unreadable", "as MySQL knows them; the status that they publish in Redis cannot be read: " + s.RedisError.Error()
 	}
-	return redisRead, ""
+	return "read", ""
 }
 
 // windowNames are the names of the windows of store.Figures, as text and in JSON.

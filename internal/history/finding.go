@@ -198,7 +198,7 @@ func (f *Finding) readPending(ctx context.Context, c *Finder) {
 // pickSweeps picks the sweeps that wait and reach the key, or that the rows found made.
 func (f *Finding) pickSweeps() {
 	for _, s := range f.swept {
-		if f.Key != "" && (s.Name == f.Key || s.Kind == store.SweepPattern && matches(s.Name, f.Key) || s.Kind == store.SweepSet && f.reach.member) ||
+		if f.Key != "" && (s.Name == f.Key || s.Kind == store.SweepPattern && Matches(s.Name, f.Key) || s.Kind == store.SweepSet && f.reach.member) ||
 			f.Key == "" && f.Past != nil && slices.ContainsFunc(f.Past.Found, func(m Settlement) bool {
 				return slices.Contains(m.Patterns, s.Name) || slices.Contains(m.Sets, s.Name)
 			}) {
@@ -333,7 +333,7 @@ func (r *reach) of(p *store.PendingRow) (reaches bool, may string) {
 	case invalidation.KeyEntity:
 		return p.EntityID == r.key, ""
 	case invalidation.PatternEntity:
-		return matches(p.EntityID, r.key), ""
+		return Matches(p.EntityID, r.key), ""
 	}
 	if r.m == nil {
 		return true, r.noMap
@@ -350,7 +350,7 @@ func (r *reach) of(p *store.PendingRow) (reaches bool, may string) {
 			plan, _ = r.m.ExpandWithoutLookups(row) // err remains
 		}
 	}
-	if slices.Contains(plan.Keys, r.key) || slices.ContainsFunc(plan.Patterns, func(pattern string) bool { return matches(pattern, r.key) }) {
+	if slices.Contains(plan.Keys, r.key) || slices.ContainsFunc(plan.Patterns, func(pattern string) bool { return Matches(pattern, r.key) }) {
 		return true, ""
 	}
 	if r.member && r.linking(p.Entity) {
@@ -366,8 +366,8 @@ func (r *reach) of(p *store.PendingRow) (reaches bool, may string) {
 	}), "which keys it has depends on lookups, or the map refuses it"
 }
 
-// matches reports whether a pattern matches a key.
-func matches(pattern, key string) bool {
+// Matches reports whether a pattern matches a key.
+func Matches(pattern, key string) bool {
 	glob, err := protocol.CompileGlob(pattern)
 	return err == nil && glob.Match(key)
 }

@@ -61,8 +61,7 @@ func newSettlement(b store.Batch, e *store.JournalEntry) Settlement {
 		s.Row, s.Sweep = 0, e.ID
 	}
 	if e.WrittenMicros != 0 {
-		written := time.UnixMicro(e.WrittenMicros).UTC()
-		s.WrittenAt = &written
+		s.WrittenAt = new(time.UnixMicro(e.WrittenMicros).UTC())
 	}
 	if j := b.Journey; j != nil {
 		s.ClaimedAt, s.UnlinkedAt, s.PublishedAt = before(b.SettledAt, j.Claimed), before(b.SettledAt, j.Unlinked), before(b.SettledAt, j.Published)
@@ -79,8 +78,7 @@ func before(settled time.Time, ago time.Duration) *time.Time {
 	if ago == 0 {
 		return nil
 	}
-	at := settled.Add(-ago)
-	return &at
+	return new(settled.Add(-ago))
 }
 
 // A Past is the result from the journal, and from the tables of rows that are not settled.
@@ -360,8 +358,7 @@ func (p *Past) addStale(ctx context.Context, db *session.Sessions, q Query) {
 			FoundAt: e.FoundAt, Worker: e.Worker, Row: e.Row, UnlinkedAt: time.UnixMicro(int64(e.Unlinked)).UTC(), Held: e.Held, Repaired: e.Repaired,
 		}
 		if e.Leased != 0 {
-			leased := time.UnixMicro(int64(e.Leased)).UTC()
-			s.LeasedAt = &leased
+			s.LeasedAt = new(time.UnixMicro(int64(e.Leased)).UTC())
 		}
 		p.Stale = append(p.Stale, s)
 	}
