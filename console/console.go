@@ -134,7 +134,7 @@ func (c *Console) routes() http.Handler {
 	if s := c.signer; c.cfg.hasToken() {
 		c.loginRoutes(outside, s)
 		inside.HandleFunc("POST "+at+"/logout", func(w http.ResponseWriter, r *http.Request) {
-			s.removeSession(w, r)
+			s.setCookie(w, r, "", -1)
 			http.Redirect(w, r, at+"/login", http.StatusSeeOther)
 		})
 	}
@@ -255,13 +255,11 @@ func (c Config) ValidateAddress(address string) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("address %q: must be host:port, for example 127.0.0.1:9118", address)
-	case !isLoopback(host) && !c.authenticates():
+	case !isLoopback(host) && !c.hasToken() && c.ProxySecret == "":
 		return fmt.Errorf("address %q: is reachable from other hosts, so the console needs a token, or a user header and a proxy secret", address)
 	}
 	return nil
 }
-
-func (c Config) authenticates() bool { return c.hasToken() || c.ProxySecret != "" }
 
 func (c Config) hasToken() bool { return c.Token+c.TokenFile != "" }
 

@@ -40,10 +40,6 @@ type deadRow struct {
 	Listed bool // on a page of the list, which mixes reasons
 }
 
-func newDeadRow(base string, acts, listed bool, l shownLetter) deadRow {
-	return deadRow{l, base, acts, listed}
-}
-
 // runningMap returns the map of the worker of this process, or nil.
 func (c Config) runningMap() *invalidation.Map {
 	if c.Worker == nil {

@@ -77,13 +77,7 @@ func (s *signer) knows(r *http.Request) bool {
 // serves reports whether an open page may still see more: its session may have ended.
 func (s *signer) serves(r *http.Request) bool { return !s.cfg.hasToken() || s.knows(r) }
 
-// startSession sets a session cookie, and removeSession removes it.
-func (s *signer) startSession(w http.ResponseWriter, r *http.Request, token string) {
-	s.setCookie(w, r, sign(token, time.Now().Add(sessionLasts).Unix()), int(sessionLasts.Seconds()))
-}
-
-func (s *signer) removeSession(w http.ResponseWriter, r *http.Request) { s.setCookie(w, r, "", -1) }
-
+// setCookie sets the session cookie for an age in seconds, or removes it if that is negative.
 func (s *signer) setCookie(w http.ResponseWriter, r *http.Request, value string, age int) {
 	http.SetCookie(w, &http.Cookie{
 		Name: sessionCookie, Value: value, MaxAge: age, Path: s.cfg.Prefix + "/", HttpOnly: true, SameSite: http.SameSiteStrictMode,
@@ -122,7 +116,7 @@ func (c *Console) loginRoutes(mux *http.ServeMux, s *signer) {
 		if same(strings.TrimSpace(r.PostFormValue("token")), token) {
 			<-places
 			c.cfg.Logger.Info("a person logged in to the console", from...)
-			s.startSession(w, r, token)
+			s.setCookie(w, r, sign(token, time.Now().Add(sessionLasts).Unix()), int(sessionLasts.Seconds()))
 			http.Redirect(w, r, home, http.StatusSeeOther)
 			return
 		}
@@ -151,9 +145,6 @@ type guard struct {
 	origins http.CrossOriginProtection
 }
 
-// public reports whether a path, without the prefix, needs no session.
-func public(path string) bool { return path == "/login" || strings.HasPrefix(path, "/static/") }
-
 func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", policy)
@@ -171,11 +162,13 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case !inPrefix || path != "" && path[0] != '/':
 		g.refuse(w, r, http.StatusNotFound, "the console is at "+g.cfg.Prefix+"/")
+	case g.cfg.ProxySecret != "" && (!same(r.Header.Get(secretHeader), g.cfg.ProxySecret) || r.Header.Get(g.cfg.UserHeader) == ""):
+		g.refuse(w, r, http.StatusForbidden, "this page is served only through its proxy, which sends "+g.cfg.UserHeader+" and "+secretHeader)
 	case g.cfg.ProxySecret != "":
-		g.behindProxy(w, r)
+		g.inside.ServeHTTP(w, r)
 	case !g.cfg.hasToken():
 		g.onLoopback(w, r)
-	case public(path):
+	case path == "/login", strings.HasPrefix(path, "/static/"): // they need no session
 		g.outside.ServeHTTP(w, r)
 	case g.signer.knows(r):
 		g.inside.ServeHTTP(w, r)
@@ -195,14 +188,6 @@ func (g *guard) refuse(w http.ResponseWriter, r *http.Request, status int, text 
 func isForeign(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	return (site == "cross-site" || site == "same-site") && (r.Header.Get("Sec-Fetch-Mode") != "navigate" || r.Header.Get("Sec-Fetch-Dest") != "document")
-}
-
-func (g *guard) behindProxy(w http.ResponseWriter, r *http.Request) {
-	if !same(r.Header.Get(secretHeader), g.cfg.ProxySecret) || r.Header.Get(g.cfg.UserHeader) == "" {
-		g.refuse(w, r, http.StatusForbidden, "this page is served only through its proxy, which sends "+g.cfg.UserHeader+" and "+secretHeader)
-		return
-	}
-	g.inside.ServeHTTP(w, r)
 }
 
 // onLoopback serves requests that come directly from this host. A page of another site whose name

@@ -247,8 +247,9 @@ func serveStatic(w http.ResponseWriter, r *http.Request) {
 // parse parses all templates with the functions of f.
 func parse(f funcs) *template.Template {
 	return template.Must(template.New("").Funcs(template.FuncMap{
-		"text": output.Data, "title": func(panel string) string { return f.titles[panel] }, "count": output.Count, "span": output.Span, "after": after, "time": f.time, "sinceStart": f.since, "find": find, "link": link, "deadrow": newDeadRow, "cut": cut,
-		"clock": func(t time.Time) string { return t.UTC().Format("15:04:05 UTC") }, "deref": func(n *int) int { return *n },
+		"text": output.Data, "title": func(panel string) string { return f.titles[panel] }, "count": output.Count, "span": output.Span, "after": after, "time": f.time, "sinceStart": f.since, "find": find, "link": link, "cut": cut,
+		"deadrow": func(base string, acts, listed bool, l shownLetter) deadRow { return deadRow{l, base, acts, listed} },
+		"clock":   func(t time.Time) string { return t.UTC().Format("15:04:05 UTC") }, "deref": func(n *int) int { return *n },
 		"version": func() string { return version },
 	}).ParseFS(files, "templates/*.html"))
 }

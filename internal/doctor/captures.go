@@ -1,11 +1,11 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/unstale/unstale/internal/capture"
@@ -89,19 +89,10 @@ func openTables(ctx context.Context, c *capture.Capturer, on *session.Sessions) 
 	if opens == 0 || err != nil {
 		return nil, err
 	}
-	var sizes [2]int
-	for i, name := range [...]string{"@@GLOBAL.table_open_cache", "@@GLOBAL.table_open_cache_instances"} {
-		value, err := on.Variable(ctx, name)
-		if err != nil {
-			return nil, err
-		}
-		if sizes[i], err = strconv.Atoi(value); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-	}
-	all, parts := sizes[0], sizes[1]
-	if opens*parts <= all {
-		return nil, nil
+	all, err := numberOf(ctx, on, "table_open_cache")
+	parts, err2 := numberOf(ctx, on, "table_open_cache_instances")
+	if err = cmp.Or(err, err2); err != nil || opens*parts <= all {
+		return nil, err
 	}
 	return []Finding{found(Warning, "the table cache is too small for foreign keys, so each delete in "+table+" reads definitions of tables again",
 		fmt.Sprintf("it opens about %d tables, one for each path of foreign keys; a session has %d of table_open_cache %d", opens, all/parts, all),

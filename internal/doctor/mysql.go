@@ -317,14 +317,11 @@ func mysqlConnections(ctx context.Context, e *Inputs) ([]Finding, error) {
 	if len(figures) < 2 {
 		return nil, errors.New("the server does not tell how many connections it has")
 	}
-	most, err := e.MySQL.Variable(ctx, "@@GLOBAL.max_connections")
+	most, err := numberOf(ctx, e.MySQL, "max_connections")
 	if err != nil {
 		return nil, err
 	}
-	limit, err := strconv.ParseFloat(most, 64)
-	if err != nil {
-		return nil, fmt.Errorf("max_connections is %q", most)
-	}
+	limit := float64(most)
 	now, peak := figures["Threads_connected"], figures["Max_used_connections"]
 	evidence := fmt.Sprintf("%.0f of %.0f connections are open, %.0f were at once since the server started", now, limit, peak)
 	const cure = "raise max_connections, or have applications pool theirs; a worker takes ten at most"
@@ -335,6 +332,17 @@ func mysqlConnections(ctx context.Context, e *Inputs) ([]Finding, error) {
 		return []Finding{found(Warning, "there were hardly any connections left", evidence, cure)}, nil
 	}
 	return []Finding{ok("%s", evidence)}, nil
+}
+
+// numberOf returns the global value of a variable.
+func numberOf(ctx context.Context, s *session.Sessions, name string) (n int, err error) {
+	value, err := s.Variable(ctx, "@@GLOBAL."+name)
+	if err == nil {
+		if n, err = strconv.Atoi(value); err != nil {
+			err = fmt.Errorf("%s is %q", name, value)
+		}
+	}
+	return n, err
 }
 
 // mostLag limits the lag of a replica, in seconds: a reader that loads from the replica stores data

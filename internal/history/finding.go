@@ -212,10 +212,13 @@ func (f *Finding) readOld(ctx context.Context, c *Finder) {
 	if c.DB == nil {
 		return // the timeline shows why
 	}
-	var err error
-	if f.Old, err = oldOf(ctx, c.DB, f.Key, shownOld); err != nil {
+	survivors, err := store.NewStaleEntries(c.DB).Of(ctx, f.Key, shownOld)
+	differences, err2 := maintenance.NewShadowTable(c.DB).Of(ctx, f.Key, shownOld)
+	if err = cmp.Or(err, err2); err != nil {
 		f.OldErr = session.Explain(err).Error()
+		return
 	}
+	f.Old = newOld(survivors, differences, shownOld)
 }
 
 func (c *Finder) readEntry(ctx context.Context, key string) *Entry {
@@ -436,21 +439,14 @@ type OldEntry struct {
 func LatestOld(ctx context.Context, db *session.Sessions, limit int) ([]OldEntry, error) {
 	survivors, err := store.NewStaleEntries(db).Latest(ctx, limit)
 	differences, err2 := maintenance.NewShadowTable(db).Latest(ctx, limit)
-	return newOld(survivors, differences, limit, cmp.Or(err, err2))
-}
-
-// oldOf returns those of a key, at most limit.
-func oldOf(ctx context.Context, db *session.Sessions, key string, limit int) ([]OldEntry, error) {
-	survivors, err := store.NewStaleEntries(db).Of(ctx, key, limit)
-	differences, err2 := maintenance.NewShadowTable(db).Of(ctx, key, limit)
-	return newOld(survivors, differences, limit, cmp.Or(err, err2))
-}
-
-// newOld merges what both kinds of checks found, the newest first, unless one could not be read.
-func newOld(survivors []store.StaleEntry, differences []maintenance.ShadowStored, limit int, err error) ([]OldEntry, error) {
-	if err != nil {
+	if err = cmp.Or(err, err2); err != nil {
 		return nil, err
 	}
+	return newOld(survivors, differences, limit), nil
+}
+
+// newOld merges what both kinds of checks found, the newest first.
+func newOld(survivors []store.StaleEntry, differences []maintenance.ShadowStored, limit int) []OldEntry {
 	list := []OldEntry{}
 	for _, e := range survivors {
 		list = append(list, newSurvivor(e))
@@ -459,7 +455,7 @@ func newOld(survivors []store.StaleEntry, differences []maintenance.ShadowStored
 		list = append(list, newDifference(d))
 	}
 	slices.SortStableFunc(list, func(a, b OldEntry) int { return b.At.Compare(a.At) })
-	return list[:min(len(list), limit)], nil
+	return list[:min(len(list), limit)]
 }
 
 func newSurvivor(e store.StaleEntry) OldEntry {

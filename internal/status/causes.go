@@ -184,16 +184,11 @@ func deadCauses(dead map[string]int, since time.Time) []Cause {
 	if total == 0 {
 		return nil
 	}
-	return []Cause{{"dead", Stale, since, Exact(total, "dead letter") + " (" + strings.Join(reasons, ", ") + "), whose keys may be stale" + partly(dead), "see: unstale dead list"}}
-}
-
-// partly returns the hint to the part of a dead letter that describes what was applied despite a
-// failed lookup.
-func partly(dead map[string]int) string {
-	if dead["lookup_failed"] == 0 {
-		return ""
+	what := Exact(total, "dead letter") + " (" + strings.Join(reasons, ", ") + "), whose keys may be stale"
+	if dead["lookup_failed"] > 0 {
+		what += "; where a lookup failed, the dead letter says what was applied without it"
 	}
-	return "; where a lookup failed, the dead letter says what was applied without it"
+	return []Cause{{"dead", Stale, since, what, "see: unstale dead list"}}
 }
 
 func damagedCauses(batches int) []Cause {
