@@ -61,7 +61,7 @@ type auditRecord struct {
 	Rows      uint64          `json:"rows"`
 }
 
-func auditObject(list []store.AuditRecord, total any) any {
+func auditObject(list []store.AuditRecord, total int) any {
 	records := make([]auditRecord, len(list))
 	for i := range list {
 		r := &list[i]
@@ -74,7 +74,7 @@ func auditObject(list []store.AuditRecord, total any) any {
 	return struct {
 		Total any           `json:"total"`
 		Audit []auditRecord `json:"audit"`
-	}{total, records}
+	}{bounded(total), records}
 }
 
 func auditLine(r *store.AuditRecord) string {

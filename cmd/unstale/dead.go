@@ -98,10 +98,18 @@ func newDeadList(p process) *cobra.Command {
 		Example: `  unstale dead list
   unstale dead list --reason unknown_entity --newer-than 1h --json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := cmp.Or(f.check(cmd.Flags()), checkLimit(limit)); err != nil {
+			if err := f.check(cmd.Flags()); err != nil {
 				return err
 			}
-			return f.onSessions(cmd.Context(), "dead", func(s *session.Sessions) error { return f.list(cmd.Context(), p, s, limit) })
+			l := &listing{mysqlFlags: f.mysqlFlags, limit: limit, json: f.json, exact: true}
+			return show(cmd.Context(), p, l, "dead", func(ctx context.Context, s *session.Sessions) ([]store.DeadLetter, int, error) {
+				letters, err := store.NewActions(s).DeadLetters(ctx, f.query, limit)
+				if err != nil {
+					return nil, 0, err
+				}
+				total, _, err := store.NewActions(s).CountDead(ctx, f.query)
+				return letters, total, err
+			}, deadObject, deadLine, "no dead letters")
 		},
 	}
 	f.addDeadFlags(cmd.Flags())
@@ -109,34 +117,16 @@ func newDeadList(p process) *cobra.Command {
 	return cmd
 }
 
-func (f *deadFlags) list(ctx context.Context, p process, s *session.Sessions, limit int) error {
-	acts := store.NewActions(s)
-	letters, err := acts.DeadLetters(ctx, f.query, limit)
-	if err != nil {
-		return err
-	}
-	total, _, err := acts.CountDead(ctx, f.query)
-	if err != nil {
-		return err
-	}
-	if f.json {
-		return output.JSON(p.Out, struct {
-			Total int                `json:"total"`
-			Dead  []store.DeadLetter `json:"dead"`
-		}{total, append([]store.DeadLetter{}, letters...)})
-	}
-	for i := range letters {
-		l := &letters[i]
-		fmt.Fprintf(p.Out, "%-8d %s  %-17s %s %s: %s\n", l.ID, l.DiedAt.Format(time.RFC3339), l.Reason,
-			printable(l.Entity), printable(l.EntityID), printable(l.Error))
-	}
-	if more := total - len(letters); more > 0 {
-		fmt.Fprintf(p.Out, "and %d more; see --limit\n", more)
-	}
-	if total == 0 {
-		fmt.Fprintln(p.Out, "no dead letters")
-	}
-	return nil
+func deadObject(letters []store.DeadLetter, total int) any {
+	return struct {
+		Total int                `json:"total"`
+		Dead  []store.DeadLetter `json:"dead"`
+	}{total, append([]store.DeadLetter{}, letters...)}
+}
+
+func deadLine(l *store.DeadLetter) string {
+	return fmt.Sprintf("%-8d %s  %-17s %s %s: %s", l.ID, l.DiedAt.Format(time.RFC3339), l.Reason,
+		printable(l.Entity), printable(l.EntityID), printable(l.Error))
 }
 
 func newDeadShow(p process) *cobra.Command {

@@ -90,11 +90,11 @@ repeats of the map, keep their time unless --scheduled is given.`,
 	return cmd
 }
 
-func delayedObject(rows []store.DelayedRow, total any) any {
+func delayedObject(rows []store.DelayedRow, total int) any {
 	return struct {
 		Total   any                `json:"total"`
 		Delayed []store.DelayedRow `json:"delayed"`
-	}{total, append([]store.DelayedRow{}, rows...)}
+	}{bounded(total), append([]store.DelayedRow{}, rows...)}
 }
 
 func delayedLine(r *store.DelayedRow) string {

@@ -286,8 +286,7 @@ func (d *doctorCommand) print(p process, all []doctor.Finding) error {
 	for _, f := range gathered(all) {
 		fmt.Fprintf(p.Out, "%-8s  %-17s  %s\n", f.Severity, f.Check, printable(f.Title))
 		if f.Severity.AtLeast(doctor.Info) {
-			printLines(p, "seen", f.Evidence)
-			printLines(p, "cure", f.Cure)
+			f.WriteDetails(p.Out, printable)
 		}
 	}
 	return nil
@@ -311,17 +310,6 @@ func gathered(all []doctor.Finding) (list []doctor.Finding) {
 		list = append(list, f)
 	}
 	return list
-}
-
-// printLines prints lines below a finding.
-func printLines(p process, name, text string) {
-	if text == "" {
-		return
-	}
-	for line := range strings.Lines(text) {
-		fmt.Fprintf(p.Out, "%8s  %-4s  %s\n", "", name, printable(strings.TrimRight(line, "\n")))
-		name = ""
-	}
 }
 
 // review implements "unstale doctor --keys".

@@ -35,6 +35,7 @@ type listing struct {
 	mysqlFlags
 	limit int
 	json  bool
+	exact bool // the total, also beyond store.MaxExactCount
 }
 
 // addListFlags adds its flags to the command's own.
@@ -48,7 +49,7 @@ func (l *listing) addListFlags(flags *pflag.FlagSet) {
 // a line each.
 func show[Row any](ctx context.Context, p process, l *listing, command string,
 	read func(context.Context, *session.Sessions) ([]Row, int, error),
-	object func(rows []Row, total any) any, line func(*Row) string, none string,
+	object func(rows []Row, total int) any, line func(*Row) string, none string,
 ) error {
 	if err := checkLimit(l.limit); err != nil {
 		return err
@@ -59,7 +60,7 @@ func show[Row any](ctx context.Context, p process, l *listing, command string,
 			return err
 		}
 		if l.json {
-			return output.JSON(p.Out, object(rows, bounded(total)))
+			return output.JSON(p.Out, object(rows, total))
 		}
 		for i := range rows {
 			fmt.Fprintln(p.Out, line(&rows[i]))
@@ -67,7 +68,7 @@ func show[Row any](ctx context.Context, p process, l *listing, command string,
 		switch {
 		case total == 0:
 			fmt.Fprintln(p.Out, none)
-		case total > store.MaxExactCount:
+		case total > store.MaxExactCount && !l.exact:
 			fmt.Fprintf(p.Out, "and more, beyond %d in all; see --limit\n", store.MaxExactCount)
 		case total > len(rows):
 			fmt.Fprintf(p.Out, "and %d more; see --limit\n", total-len(rows))

@@ -3,7 +3,9 @@ package doctor
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"slices"
+	"strings"
 )
 
 // A Severity is the severity of a finding.
@@ -55,6 +57,16 @@ func orOK(all []Finding, format string, args ...any) []Finding {
 		return all
 	}
 	return []Finding{ok(format, args...)}
+}
+
+// WriteDetails writes the evidence and the cure, each line as shown returns it.
+func (f *Finding) WriteDetails(w io.Writer, shown func(string) string) {
+	for _, part := range []struct{ name, text string }{{"seen", f.Evidence}, {"cure", f.Cure}} {
+		for line := range strings.Lines(part.text) {
+			fmt.Fprintf(w, "%8s  %-4s  %s\n", "", part.name, shown(strings.TrimRight(line, "\n")))
+			part.name = ""
+		}
+	}
 }
 
 // Worst returns the worst severity of findings, OK if there is none.

@@ -265,12 +265,7 @@ func (r *ReviewReport) Text(to io.Writer) error {
 	fmt.Fprintln(w, r.head())
 	for _, f := range r.Findings {
 		fmt.Fprintf(w, "%-8s  %-9s %s\n", f.Severity, f.Check, output.Data(f.Title))
-		for _, line := range []struct{ name, text string }{{"seen", f.Evidence}, {"cure", f.Cure}} {
-			for text := range strings.Lines(line.text) {
-				fmt.Fprintf(w, "%8s  %-4s  %s\n", "", line.name, output.Data(strings.TrimRight(text, "\n")))
-				line.name = ""
-			}
-		}
+		f.WriteDetails(w, output.Data)
 	}
 	for _, table := range r.tables() {
 		fmt.Fprintf(w, "\n%s\n", table.title)
