@@ -49,7 +49,9 @@ func (x *executor) patterns(ctx context.Context, requests []store.Sweep) (done i
 			swept = append(swept, asked[p.Pattern]...)
 			continue
 		}
-		refused = lists.Append(refused, asked[p.Pattern], func(r store.Sweep) refusal { return refusal{r, p.Err} })
+		for _, r := range asked[p.Pattern] {
+			refused = append(refused, refusal{r, p.Err})
+		}
 	}
 	x.metrics.Swept.Add(float64(len(patterns)))
 	x.metrics.Keys.Add(float64(result.Unlinked))
@@ -238,7 +240,10 @@ type refusal struct {
 
 // postpone delays requests. It logs those that Redis refuses for the first time, in one message.
 func (x *executor) postpone(ctx context.Context, refusals []refusal) error {
-	list := lists.Append(nil, refusals, func(r refusal) store.SweepRefusal { return store.SweepRefusal{ID: r.request.ID, Error: r.err.Error()} })
+	list := make([]store.SweepRefusal, len(refusals))
+	for i, r := range refusals {
+		list[i] = store.SweepRefusal{ID: r.request.ID, Error: r.err.Error()}
+	}
 	fresh := slices.DeleteFunc(slices.Clone(refusals), func(r refusal) bool { return r.request.Attempts > 0 })
 	if len(fresh) > 0 {
 		x.Log.Warn("redis refuses sweeps, which wait and are tried again every minute", "sweeps", len(fresh),
