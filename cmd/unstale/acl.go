@@ -56,7 +56,7 @@ Exit codes:
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&a.user, "user", "", "name of the account (default unstale_ROLE)")
-	flags.StringVar(&a.mapFile, "map", "mapping.yaml", "the map's file, for worker and reader")
+	flags.StringVar(&a.mapFile, "map", defaultMap, "the map's file, for worker and reader")
 	flags.StringVar(&a.options.Prefix, "prefix", "", "for limiter and locker: prefix of all keys (locker: default lock:)")
 	flags.StringVar(&a.wake, "wake-channel", worker.Config{}.WithDefaults().WakeChannel, "for worker: channel of wake-ups; - for none")
 	flags.IntVar(&a.wait, "redis-wait", 0, "for worker: replicas that must acknowledge a batch")

@@ -40,7 +40,7 @@ type captureFlags struct {
 func (f *captureFlags) addCaptureFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	f.mysql.addMySQLFlags(flags)
-	flags.StringVar(&f.mapFile, "map", "mapping.yaml", "the map's file")
+	flags.StringVar(&f.mapFile, "map", defaultMap, "the map's file")
 	flags.StringVar(&f.definer, "definer", "", "account that triggers run as (DEFINER), as user@host (default: the one of --mysql-dsn)")
 	flags.BoolVar(&f.json, "json", false, "print one JSON object")
 }
@@ -161,7 +161,7 @@ every write to their tables would fail.`,
 				if dry {
 					return planned(cmd.Context(), p, c, f.json)
 				}
-				return applied(cmd.Context(), p, c, store.NewCaptureLog(db), f.json)
+				return applied(cmd.Context(), p, c, store.NewCaptureLog(db), f.mapFile, f.json)
 			})
 		},
 	}
@@ -189,7 +189,7 @@ const upToDate = "nothing to do: the triggers match the map"
 
 // applied does it, and prints each statement's effect when it has been run. At the end it prints
 // which tables were not covered, and since when.
-func applied(ctx context.Context, p process, c *capture.Capturer, log *store.CaptureLog, asJSON bool) error {
+func applied(ctx context.Context, p process, c *capture.Capturer, log *store.CaptureLog, mapFile string, asJSON bool) error {
 	existing, err := capture.ReadExisting(ctx, c.DB)
 	if err != nil {
 		return err
@@ -220,7 +220,7 @@ func applied(ctx context.Context, p process, c *capture.Capturer, log *store.Cap
 		return errors.Join(err, out.print(p, true))
 	}
 	for _, u := range out.Uncovered {
-		fmt.Fprintln(p.Out, uncoveredText(c, u))
+		fmt.Fprintln(p.Out, uncoveredText(c, mapFile, u))
 	}
 	if err == nil && len(out.Triggers) == 0 {
 		fmt.Fprintln(p.Out, upToDate)
@@ -229,14 +229,14 @@ func applied(ctx context.Context, p process, c *capture.Capturer, log *store.Cap
 }
 
 // uncoveredText returns since when a table was not covered, and what to run.
-func uncoveredText(c *capture.Capturer, u store.Uncovered) string {
+func uncoveredText(c *capture.Capturer, mapFile string, u store.Uncovered) string {
 	lost, why := "has lost its triggers", ", with a copy that took its place or by hand"
 	if u.Drop {
 		lost, why = "was not covered", " ('unstale capture drop')"
 	}
 	cure := "its changes reach captured tables by foreign keys, so invalidate the keys of these: unstale invalidate --pattern"
 	if slices.ContainsFunc(c.Captures, func(one invalidation.Capture) bool { return one.Table == u.Table }) {
-		cure = "for writes of that time, run: unstale replay --table " + output.Shell(u.Table)
+		cure = "for writes of that time, run: unstale replay --table " + output.Shell(u.Table) + withMap(mapFile)
 	}
 	return fmt.Sprintf("%s %s since %s%s; %s", printable(u.Table), lost, u.Since.UTC().Format(time.RFC3339), why, cure)
 }

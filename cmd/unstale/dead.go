@@ -329,7 +329,7 @@ func (c *deadCorrection) addCorrectionFlags(cmd *cobra.Command, f *deadFlags) {
 	flags := cmd.Flags()
 	flags.StringVar(&c.entity, "set-entity", "", "of one dead letter: put it back with this entity, if the map takes it")
 	flags.StringVar(&c.params, "set-params", "", "of one dead letter: put it back with these parameters, a JSON object, kept byte for byte")
-	flags.StringVar(&c.mapFile, "map", "mapping.yaml", "file of the workers' map, for --set-entity and --set-params")
+	flags.StringVar(&c.mapFile, "map", defaultMap, "file of the workers' map, for --set-entity and --set-params")
 	f.addLookups(flags)
 }
 

@@ -131,7 +131,7 @@ func (d *doctorCommand) addFlags(flags *pflag.FlagSet) {
 	flags.Var(&d.auditMySQL, "audit-mysql-dsn", "MySQL by an account that may look at the server")
 	flags.Var(&d.auditRedis, "audit-redis-url", "Redis by an account that may look at the server")
 	flags.Var(&d.state, "redis-url-state", "Redis of sessions, limits and locks, by an account that may look at it")
-	flags.StringVar(&d.mapFile, "map", "mapping.yaml", "the map's file")
+	flags.StringVar(&d.mapFile, "map", defaultMap, "the map's file")
 	flags.StringVar(&d.wake, "wake-channel", c.WakeChannel, "channel of wake-ups; - if workers do not subscribe")
 	flags.IntVar(&d.wait, "redis-wait", c.RedisWait, "as workers have it: replicas that must have acknowledged a batch")
 	flags.StringVar(&d.definer, "definer", "", "account that triggers run as (DEFINER), as user@host (default: not checked)")

@@ -321,7 +321,7 @@ func completeValues(p process, cmd *cobra.Command) {
 // completeEntity returns the entities of the map that --map or UNSTALE_MAP names. A map that cannot
 // be loaded has none.
 func (p process) completeEntity(cmd *cobra.Command, _ []string, _ string) (names []string, _ cobra.ShellCompDirective) {
-	file := "mapping.yaml"
+	file := defaultMap
 	if given, _ := p.Env(envName("map")); given != "" {
 		file = given
 	}

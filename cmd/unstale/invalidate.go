@@ -58,7 +58,7 @@ Exit codes:
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&c.mapFile, "map", "mapping.yaml", "the map's file")
+	flags.StringVar(&c.mapFile, "map", defaultMap, "the map's file")
 	flags.StringVar(&c.entity, "entity", "", "the row's entity; needs --id")
 	flags.StringVar(&c.id, "id", "", "the row's id")
 	c.pairs = addParams(flags)

@@ -18,6 +18,16 @@ import (
 	"github.com/unstale/unstale/invalidation"
 )
 
+const defaultMap = "mapping.yaml"
+
+// withMap returns the flag that names a map in a printed command, unless it is the default.
+func withMap(file string) string {
+	if file == defaultMap {
+		return ""
+	}
+	return " --map " + output.Shell(file)
+}
+
 func loadMap(p process, file string) (*invalidation.Map, error) {
 	src, err := invalidation.ReadFile(file)
 	if err != nil {
@@ -268,7 +278,7 @@ Exit codes:
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&file, "map", "mapping.yaml", "the map's file")
+	cmd.Flags().StringVar(&file, "map", defaultMap, "the map's file")
 	cmd.Flags().BoolVar(&complete, "complete", false, "fail if no case touches a template")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd

@@ -47,7 +47,7 @@ of their values.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&e.mapFile, "map", "mapping.yaml", "the map's file")
+	flags.StringVar(&e.mapFile, "map", defaultMap, "the map's file")
 	flags.StringVar(&e.entity, "entity", "", "the row's entity (required)")
 	flags.StringVar(&e.id, "id", "", "the row's id; without it, the entity is described")
 	flags.BoolVar(&e.json, "json", false, "print one JSON object")

@@ -58,7 +58,7 @@ row reaches the key.`,
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&file, "map", "mapping.yaml", "the map's file")
+	cmd.Flags().StringVar(&file, "map", defaultMap, "the map's file")
 	cmd.Flags().IntVar(&limit, "limit", 100, "at most this many")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd

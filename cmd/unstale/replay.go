@@ -68,7 +68,7 @@ replaced, and prints the patterns of their keys.`,
 	r.mysql.addMySQLFlags(flags)
 	r.redis.addRedisFlags(flags)
 	r.redis.addKey(flags)
-	flags.StringVar(&r.mapFile, "map", "mapping.yaml", "the map's file, for the channel and the format of messages; not read if both are given")
+	flags.StringVar(&r.mapFile, "map", defaultMap, "the map's file, for the channel and the format of messages; not read if both are given")
 	flags.StringVar(&r.channel, "channel", "", "publish on this channel (default that of --map, or of the workers)")
 	flags.StringVar(&r.format, "format", "", "format of the messages: event or array (default that of --map, or of the workers)")
 	flags.DurationVar(&r.query.Since, "since", 0, "batches settled within this time")

@@ -126,7 +126,7 @@ func (r *replayCommand) printTable(p process, m *invalidation.Map, out *tableRep
 		if _, err := m.Expand(invalidation.Row{Entity: invalidation.PatternEntity, ID: pattern}, nil); err != nil {
 			wide = " --everything" // the map refuses it otherwise
 		}
-		fmt.Fprintf(p.Out, "  unstale invalidate --pattern %s%s\n", output.Shell(pattern), wide)
+		fmt.Fprintf(p.Out, "  unstale invalidate --pattern %s%s%s\n", output.Shell(pattern), wide, withMap(r.mapFile))
 	}
 	return nil
 }

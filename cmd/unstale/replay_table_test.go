@@ -49,7 +49,7 @@ capture: {products: {entity: product, id: id, params: {category_id: category_id}
 	want(exitFail, "", "the trigger AFTER INSERT on products is missing, so writes still leave no row", "replay", "--table", "products")
 	exec("UPDATE products SET category_id = 8 WHERE id = 1")
 	out := want(exitDone, "products was not covered since "+before.UTC().Format("2006-"), "", "capture", "apply")
-	if !strings.Contains(out, " ('unstale capture drop'); for writes of that time, run: unstale replay --table products\n") {
+	if !strings.Contains(out, " ('unstale capture drop'); for writes of that time, run: unstale replay --table products --map "+file+"\n") {
 		t.Error(out)
 	}
 	want(exitDone, "nothing to do", "", "capture", "apply")
@@ -73,7 +73,8 @@ capture: {products: {entity: product, id: id, params: {category_id: category_id}
 	if rows != `product 1 {"category_id": ["8"]},product 2 {"category_id": ["7"]}` {
 		t.Error(rows)
 	}
-	want(exitDone, "  unstale invalidate --pattern 'it'\\''s:*' --everything\n  unstale invalidate --pattern 'category:list:*'\n", "", "replay", "--table", "products")
+	want(exitDone, "  unstale invalidate --pattern 'it'\\''s:*' --everything --map "+file+"\n  unstale invalidate --pattern 'category:list:*' --map "+file+"\n", "",
+		"replay", "--table", "products")
 	var done tableReplay
 	if err := json.Unmarshal([]byte(want(exitDone, "", "", "replay", "--table", "products", "--json")), &done); err != nil || done.Rows != 2 || len(done.Patterns) != 2 {
 		t.Errorf("%+v, %v", done, err)

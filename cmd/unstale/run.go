@@ -85,7 +85,7 @@ func (r *runCommand) addFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&r.worker.RedisWait, "redis-wait", d.RedisWait, "replicas that must have acknowledged a batch before it is settled (WAIT)")
 	flags.Float64Var(&r.worker.SweepShare, "sweep-share", d.SweepShare, "share of Redis time for all sweeps; 1: all of it")
 	flags.IntVar(&r.worker.SpotChecks, "spot-checks", d.SpotChecks, "unlinked keys per second to check for stale entries; 0: none")
-	flags.StringVar(&r.worker.MapFile, "map", "mapping.yaml", "the map's file")
+	flags.StringVar(&r.worker.MapFile, "map", defaultMap, "the map's file")
 	flags.StringVar(&r.worker.Name, "worker", d.Name, "this worker's name in the journal, at most 64 bytes (default: host and process)")
 	flags.Lookup("worker").DefValue = "" // help and man pages are the same everywhere
 	flags.StringVar(&r.listen, "listen", defaultListen, "address for /metrics, /healthz and /readyz; - turns it off")

@@ -72,7 +72,7 @@ does not cover all that Redis holds of the database, empty Redis instead.`,
 	flags := cmd.Flags()
 	c.mysql.addMySQLFlags(flags)
 	c.redis.addRedisFlags(flags)
-	flags.StringVar(&c.mapFile, "map", "mapping.yaml", "the map's file")
+	flags.StringVar(&c.mapFile, "map", defaultMap, "the map's file")
 	return cmd
 }
 

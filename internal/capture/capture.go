@@ -102,8 +102,11 @@ func (c *Capturer) checkNames(all []Trigger) error {
 		if name == "" {
 			continue
 		}
-		i := max(0, slices.IndexFunc(c.Captures, func(one invalidation.Capture) bool { return strings.EqualFold(one.Table, t.Table) }))
-		return Fault{c.Captures[i], fmt.Errorf("MySQL cannot store a trigger on %s that names %s (3507), because of its backtick and its letters; rename it, or leave it out of the capture", t.Table, name)}
+		err := fmt.Errorf("MySQL cannot store a trigger on %s that names %s (3507), because of its backtick and its letters; rename it, or leave it out of the capture", t.Table, name)
+		if i := slices.IndexFunc(c.Captures, func(one invalidation.Capture) bool { return strings.EqualFold(one.Table, t.Table) }); i >= 0 {
+			return Fault{c.Captures[i], err}
+		}
+		return err // it is a parent of captured tables
 	}
 	return nil
 }
