@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/unstale/unstale/internal/dberr"
 	"github.com/unstale/unstale/protocol"
 )
 
@@ -112,7 +111,7 @@ func (c *Cache) Expire(ctx context.Context, key string, ttl time.Duration) (bool
 	r := c.untyped(key)
 	found, err := r.readValue(ctx)
 	if err != nil || found.state < fresh || found.entry.Negative != 0 {
-		return false, dberr.Wrap(err, "expire")
+		return false, wrapped("expire", err)
 	}
 	text := found.text
 	if !c.config.Plain {
@@ -129,7 +128,7 @@ func (c *Cache) Expire(ctx context.Context, key string, ttl time.Duration) (bool
 		return cmds[0].Bool()
 	})
 	c.memory.evictOwn([]string{r.name})
-	return done, dberr.Wrap(err, "expire")
+	return done, wrapped("expire", err)
 }
 
 // Delete deletes keys from Redis and from this process. No load that began earlier stores them
@@ -137,12 +136,12 @@ func (c *Cache) Expire(ctx context.Context, key string, ttl time.Duration) (bool
 // outbox. The error is ErrClosed, or an *InvalidationError with the keys that may not be deleted
 // from Redis. Calling Delete again with those is harmless.
 func (c *Cache) Delete(ctx context.Context, keys ...string) error {
-	return dberr.Wrap(c.unlink(ctx, keys, c.name), "delete")
+	return wrapped("delete", c.unlink(ctx, keys, c.name))
 }
 
 // DeleteTag is like Delete, for tags: values that have one of them no longer count.
 func (c *Cache) DeleteTag(ctx context.Context, tags ...string) error {
-	return dberr.Wrap(c.unlink(ctx, tags, protocol.StampKey), "delete tag")
+	return wrapped("delete tag", c.unlink(ctx, tags, protocol.StampKey))
 }
 
 // unlinkMost is how many keys one pipeline unlinks.
@@ -248,7 +247,7 @@ func (c *Cache) Lease(ctx context.Context, key string, p *Policy) (*Lease, error
 	g, err := j.takeLease(ctx)
 	switch {
 	case err != nil:
-		return nil, dberr.Wrap(err, "take lease")
+		return nil, wrapped("take lease", err)
 	case g.kind != "lease":
 		return nil, fmt.Errorf("take lease: %w for another %v", ErrTaken, g.wait.Round(time.Millisecond))
 	}
@@ -274,7 +273,7 @@ func Set[T any](ctx context.Context, l *Lease, value T) error {
 	case err != nil:
 		j.request.c.counts.failed()
 		l.Release(context.WithoutCancel(ctx))
-		return dberr.Wrap(err, "set")
+		return wrapped("set", err)
 	case !stored || !o.accepted:
 		l.Release(context.WithoutCancel(ctx))
 		return ErrLeaseLost
@@ -284,3 +283,10 @@ func Set[T any](ctx context.Context, l *Lease, value T) error {
 
 // Release releases an unused lease. It can be called at any time, more than once, and after Close.
 func (l *Lease) Release(ctx context.Context) { l.j.request.c.giveBack(ctx, l.j) }
+
+func wrapped(verb string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", verb, err)
+}

@@ -15,7 +15,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/unstale/unstale/internal/dberr"
 	"github.com/unstale/unstale/protocol"
 )
 
@@ -249,7 +248,7 @@ func (c *Cache) Popular(ctx context.Context, n int) ([]string, error) {
 		err = fmt.Errorf("an account needs +zrange %%R~%s*: %w", protocol.PopularPrefix, err)
 	}
 	if err != nil {
-		return nil, dberr.Wrap(err, "popular")
+		return nil, wrapped("popular", err)
 	}
 	keys := slices.SortedFunc(maps.Keys(scores), func(a, b string) int {
 		return cmp.Or(cmp.Compare(scores[b], scores[a]), cmp.Compare(a, b))

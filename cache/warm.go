@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/unstale/unstale/internal/dberr"
 	"iter"
 	"slices"
 	"sync"
@@ -181,7 +180,7 @@ func (w *warming) result() (Warmed, error) {
 	if more := w.done.Failed - len(errs); more > 0 {
 		errs = append(errs, fmt.Errorf("warm: %d more keys failed", more))
 	}
-	return w.done, errors.Join(append(errs, dberr.Wrap(w.why, "warm"))...)
+	return w.done, errors.Join(append(errs, wrapped("warm", w.why))...)
 }
 
 // Hottest returns the keys that were recently read most often from L1, at most n, the hottest

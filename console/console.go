@@ -32,7 +32,7 @@ type Console struct {
 	db      *session.Sessions  // nil: no account
 	redis   *keyspace.Keyspace // nil: none
 	panels  []*panel
-	sources []*source // of each panel, once
+	sources sources
 	signer  *signer
 	live    *hub
 	acts    *actor
@@ -67,7 +67,7 @@ func New(cfg Config) (*Console, error) {
 		}
 	}
 	c.base, c.stop = context.WithCancel(context.Background())
-	c.acts = &actor{cfg: cfg, signer: c.signer, db: c.db, redis: c.redis, base: c.base, write: c.writePage, runs: runs{byID: map[string]*run{}}, key: []byte(rand.Text()), done: c.expireAll}
+	c.acts = &actor{cfg: cfg, signer: c.signer, db: c.db, redis: c.redis, base: c.base, write: c.writePage, runs: runs{byID: map[string]*run{}}, key: []byte(rand.Text()), done: func() { c.sources.expire() }}
 	c.addPanels()
 	titles := map[string]string{}
 	for _, p := range c.panels {
@@ -92,13 +92,6 @@ func (c *Console) Close() error {
 	}
 	c.acts.rights.idle()
 	return c.closeServers()
-}
-
-// expireAll makes all panels read again.
-func (c *Console) expireAll() {
-	for _, s := range c.sources {
-		s.expire()
-	}
 }
 
 func (c *Console) closeServers() (err error) {

@@ -20,7 +20,6 @@ import (
 
 	"github.com/unstale/unstale/internal/output"
 	"github.com/unstale/unstale/internal/session"
-	"golang.org/x/sync/singleflight"
 )
 
 const (
@@ -324,11 +323,10 @@ type source struct {
 	limit time.Duration // of one reading
 	read  func(ctx context.Context) (data any, err error)
 
-	current singleflight.Group // the reading that is under way
-
 	mu      sync.Mutex
 	last    reading
-	expired bool // since the start of the last reading
+	expired bool          // since the start of the last reading
+	running chan struct{} // closed at the end of the current reading; nil: none
 }
 
 // A reading is the result of a source.
@@ -343,16 +341,29 @@ type reading struct {
 // ends; the reading continues meanwhile. base ends it early.
 func (s *source) get(ctx, base context.Context) reading {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.expired || s.last.tried.IsZero() || time.Since(s.last.tried) >= s.rest(s.last.err) {
-		s.mu.Unlock()
-		select {
-		case <-s.current.DoChan("", func() (any, error) { s.update(base); return nil, nil }):
-		case <-ctx.Done():
-		}
-		s.mu.Lock()
+	if !s.expired && !s.last.tried.IsZero() && time.Since(s.last.tried) < s.rest(s.last.err) {
+		defer s.mu.Unlock()
+		return s.last
 	}
+	done := s.start(base)
+	s.mu.Unlock()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return s.last
+}
+
+// sources has the source of each panel once.
+type sources []*source
+
+// expire makes all panels read again.
+func (all sources) expire() {
+	for _, s := range all {
+		s.expire()
+	}
 }
 
 // expire makes the next get start another reading.
@@ -373,23 +384,35 @@ func (s *source) rest(err error) time.Duration {
 	return s.every
 }
 
-// update reads again.
-func (s *source) update(base context.Context) {
-	s.mu.Lock()
-	s.expired = false
-	s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(base, s.limit)
-	defer cancel()
-	data, err := s.read(ctx)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.last.err, s.last.tried = err, time.Now()
-	if data != nil {
-		s.last.data, s.last.at = data, s.last.tried
+// start begins a reading unless one is under way. It needs the lock.
+func (s *source) start(base context.Context) (done <-chan struct{}) {
+	if s.running != nil {
+		return s.running
 	}
+	running := make(chan struct{})
+	s.running, s.expired = running, false
+	go func() {
+		ctx, cancel := context.WithTimeout(base, s.limit)
+		data, err := s.read(ctx)
+		cancel()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.last.err, s.last.tried = err, time.Now()
+		if data != nil {
+			s.last.data, s.last.at = data, s.last.tried
+		}
+		s.running = nil
+		close(running)
+	}()
+	return running
 }
 
 // idle waits until no reading is under way.
 func (s *source) idle() {
-	_, _, _ = s.current.Do("", func() (any, error) { return nil, nil })
+	s.mu.Lock()
+	running := s.running
+	s.mu.Unlock()
+	if running != nil {
+		<-running
+	}
 }

@@ -157,7 +157,7 @@ func (l *loop) step(ctx context.Context, next *clock) (Result, error) {
 		l.healer.Lost()
 		next.unsure = true
 	}
-	if next.unsure && !l.State.Loop.Withholds(maintenance.ErrEmptied) {
+	if next.unsure && !l.State.Loop.Withholds(maintenance.ErrHealing) { // or for a reason that says more
 		l.State.Loop.Withhold(maintenance.ErrHealing)
 	}
 	r, err := l.pollBatch(ctx, next)

@@ -221,9 +221,11 @@ func (p *prover) stillWait(ctx context.Context, table store.ListedTable, late []
 	if err != nil {
 		return false // the next listing tries again
 	}
-	return slices.ContainsFunc(l.Lists[table].Rows, func(r store.ListedRow) bool {
-		return slices.ContainsFunc(late, func(l lateRow) bool { return l.ID == r.ID && l.Place == r.Place })
-	})
+	waits := map[rowAt]bool{}
+	for _, r := range l.Lists[table].Rows {
+		waits[rowAt{r.ID, r.Place}] = true
+	}
+	return slices.ContainsFunc(late, func(r lateRow) bool { return waits[rowAt{r.ID, r.Place}] })
 }
 
 // waited describes which rows have waited and for how long.

@@ -84,7 +84,7 @@ func (c *Capturer) Wanted(ctx context.Context) (*Wanted, error) {
 	wanted.Triggers = append(wanted.Triggers, cascades.triggers()...)
 	if !mariaDB {
 		wanted.locks = cascades.locks
-		if err := c.checkNames(wanted.Triggers); err != nil {
+		if err := c.checkNames(wanted.Triggers, cascades.parents); err != nil {
 			return nil, err
 		}
 	}
@@ -96,17 +96,17 @@ func (c *Capturer) Wanted(ctx context.Context) (*Wanted, error) {
 
 // checkNames returns an error if MySQL cannot store one of the triggers. MySQL itself would report
 // it only after it has created the triggers before.
-func (c *Capturer) checkNames(all []Trigger) error {
+func (c *Capturer) checkNames(all []Trigger, parents map[string]invalidation.Capture) error {
 	for _, t := range all {
 		name := t.unstorable()
 		if name == "" {
 			continue
 		}
-		err := fmt.Errorf("MySQL cannot store a trigger on %s that names %s (3507), because of its backtick and its letters; rename it, or leave it out of the capture", t.Table, name)
+		of := parents[t.Table]
 		if i := slices.IndexFunc(c.Captures, func(one invalidation.Capture) bool { return strings.EqualFold(one.Table, t.Table) }); i >= 0 {
-			return Fault{c.Captures[i], err}
+			of = c.Captures[i]
 		}
-		return err // it is a parent of captured tables
+		return Fault{of, fmt.Errorf("MySQL cannot store a trigger on %s that names %s (3507), because of its backtick and its letters; rename it, or leave it out of the capture", t.Table, name)}
 	}
 	return nil
 }
@@ -122,6 +122,9 @@ func (c *Capturer) cover(ctx context.Context, cascades *cascaded, w *writer) err
 		parent, _, _ := strings.Cut(name, "\x00")
 		if _, err := readTable(ctx, c.DB, cascades.mariaDB, parent); err != nil {
 			return fmt.Errorf("its parent %s: %w", parent, err)
+		}
+		if _, ok := cascades.parents[parent]; !ok {
+			cascades.parents[parent] = w.Capture
 		}
 	}
 	return nil

@@ -15,9 +15,10 @@ import (
 type cascaded struct {
 	keys    []foreignKey
 	mariaDB bool
-	share   string              // suffix of a SELECT of children
-	order   []string            // of the triggers
-	bodies  map[string][]string // by parent and event
+	share   string                          // suffix of a SELECT of children
+	order   []string                        // of the triggers
+	parents map[string]invalidation.Capture // tables with triggers, and a capture that needs them
+	bodies  map[string][]string             // by parent and event
 	emptied map[emptying][]string
 	reads   []string     // tables that the triggers select from
 	locks   []foreignKey // whose children the triggers lock for an update
@@ -31,7 +32,7 @@ type cascaded struct {
 // MariaDB in an UPDATE, INSERT ... SELECT or REPLACE ... SELECT (ha_innobase::store_lock). The suffix
 // makes it see the latest data, and wait for sessions that change it, on each level of a tree.
 func newCascaded(keys []foreignKey, mariaDB bool) *cascaded {
-	c := &cascaded{keys: keys, mariaDB: mariaDB, share: " FOR SHARE", bodies: map[string][]string{},
+	c := &cascaded{keys: keys, mariaDB: mariaDB, share: " FOR SHARE", parents: map[string]invalidation.Capture{}, bodies: map[string][]string{},
 		emptied: map[emptying][]string{}, trees: map[string]bool{}, cycles: map[cycleOf][]foreignKey{}}
 	if mariaDB {
 		c.share = " LOCK IN SHARE MODE"

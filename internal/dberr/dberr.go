@@ -1,5 +1,5 @@
-// Package dberr has the errors of a database that several packages return. Some export them under
-// the same name, so errors.Is finds them whichever package returned them.
+// Package dberr has what several packages ask of a database's server, and its errors. Some export
+// these under the same name, so errors.Is finds them whichever package returned them.
 package dberr
 
 import (

@@ -336,6 +336,7 @@ func (b *Beacons) Survived(ctx context.Context, epochs []string) (map[string]uin
 		}
 		o := b.shards.shardOutage(ctx, err)
 		if gone++; o == nil || gone == len(present) {
+			b.shards.comparisonFailed(o)
 			return nil, err
 		}
 		b.shards.markAway(s.addr, o)

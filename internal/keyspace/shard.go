@@ -307,7 +307,7 @@ func (s *Shards) followMoves(list []shard, now time.Time) {
 			moved[n.tag] = now
 		}
 	}
-	s.moved = moved
+	s.moved, s.before = moved, s.before && joined
 }
 
 // hasMoved reports whether a tag is new because slots have moved, and others may still write the
@@ -320,7 +320,7 @@ func (s *Shards) hasMoved(tag string) bool {
 }
 
 // compare records that a comparison begins, and returns the tags that have moved. Slots that move
-// during the comparison are no loss, unless it finds one.
+// until it is decided, by ConfirmMoved or Doubt, are no loss.
 func (s *Shards) compare() (moved map[string]time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -328,7 +328,17 @@ func (s *Shards) compare() (moved map[string]time.Time) {
 	return maps.Clone(s.moved)
 }
 
-// Doubt records that writes are missing in Redis, until ConfirmMoved is called.
+// comparisonFailed records that a comparison has no result. Redis may have restarted meanwhile.
+func (s *Shards) comparisonFailed(o *Outage) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o == nil || o.State != StateMoving {
+		s.complete, s.before = false, false
+	}
+}
+
+// Doubt records that writes are missing in Redis, or may be, until ConfirmMoved is called. Call it
+// when a comparison has found a loss that counts, see CannotTell.
 func (s *Shards) Doubt() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

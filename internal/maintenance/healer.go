@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/unstale/unstale/internal/keyspace"
+	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/sleep"
 	"github.com/unstale/unstale/internal/store"
 )
@@ -74,14 +75,19 @@ func (h *Healer) Step(ctx context.Context) (HealState, error) {
 		if err != nil {
 			return More, err
 		}
-		if wait, err := h.awaitMoves(ctx, losses); wait || err != nil {
-			return Busy, err
-		}
 		if len(losses) == 0 {
+			h.moves = movesWait{}
 			h.State.Loop.Healed(epoch)
 			p.over(h)
 			return Healed, nil
 		}
+		wait, err := h.awaitsMoves(ctx)
+		if wait || err != nil {
+			h.State.Loop.Withhold(ErrComparing)
+			return Busy, err
+		}
+		h.Redis.Doubt()
+		h.moves, p.decided = movesWait{}, true
 		p.lose = slices.ContainsFunc(losses, func(l loss) bool { return !l.isAdopted() })
 		if p.lose {
 			p.logBegin(h)
@@ -125,31 +131,37 @@ const (
 // Cluster: see keyspace.Beacons.ConfirmMoved.
 type movesWait struct{ since, next time.Time }
 
-// awaitMoves reports whether to compare again later, since what looks lost may be slots that have
+// awaitsMoves reports whether to compare again later, since what looks lost may be slots that have
 // moved. The masters may be listed right by then, and another worker confirms moves within a second
 // or two, or finds the loss too. Without such a worker, a loss counts after keyspace.MovesSettle.
-func (h *Healer) awaitMoves(ctx context.Context, losses []loss) (wait bool, err error) {
+func (h *Healer) awaitsMoves(ctx context.Context) (bool, error) {
 	now := time.Now()
-	if len(losses) > 0 && h.moves.since.IsZero() {
+	if now.Sub(h.moves.next) > keyspace.MovesSettle { // the first time, or the first time after a break
 		h.moves.since = now
 	}
 	waited := now.Sub(h.moves.since)
-	if len(losses) > 0 && !h.progress.noticed && waited <= movesPatience && h.Redis.CannotTell(h.moves.since) {
-		if wait = waited < keyspace.MovesSettle; !wait {
-			var workers []store.WorkerNote
-			workers, err = h.Store.Workers.Workers(ctx)
-			wait = slices.ContainsFunc(workers, func(n store.WorkerNote) bool { return n.Lives() && n.State == store.WorkerWorking })
-		}
-		if wait || err != nil {
-			h.moves.next = now.Add(movesPause)
-			return wait, err
+	if h.progress.noticed || h.progress.decided || waited > movesPatience || !h.Redis.CannotTell(h.moves.since) {
+		return false, nil
+	}
+	if waited >= keyspace.MovesSettle {
+		if others, err := h.othersWork(ctx); err != nil || !others {
+			return false, err
 		}
 	}
-	h.moves = movesWait{}
-	if len(losses) > 0 {
-		h.Redis.Doubt()
+	h.moves.next = now.Add(movesPause)
+	return true, nil
+}
+
+// othersWork reports whether another worker works, and does not wait itself. An account that may
+// not know counts as alone.
+func (h *Healer) othersWork(ctx context.Context) (bool, error) {
+	workers, err := h.Store.Workers.Workers(ctx)
+	if session.IsRefusal(err) {
+		return false, nil
 	}
-	return false, nil
+	return slices.ContainsFunc(workers, func(n store.WorkerNote) bool {
+		return n.ID != h.Store.ID && n.Lives() && n.State == store.WorkerWorking && n.Error != ErrComparing.Error()
+	}), err
 }
 
 // losses returns the losses of Redis, and the epoch of the beacon during the comparison.
@@ -421,6 +433,7 @@ type progress struct {
 	began, said   time.Time
 	batches, keys int
 	noticed       bool // something may be missing, and the log reports it
+	decided       bool // it is, and not only slots that have moved
 }
 
 // lost records another loss.

@@ -246,7 +246,7 @@ func (s *silence) recordSend(err error) {
 
 // silenceOf returns why heartbeats are withheld, without the details of an outage.
 func silenceOf(err error) string {
-	for _, why := range []error{errNotPolled, ErrHealing, errUnstarted, errUnproven, ErrPaused, errShardAway, errIdle, errChannels} {
+	for _, why := range []error{errNotPolled, ErrComparing, ErrHealing, errUnstarted, errUnproven, ErrPaused, errShardAway, errIdle, errChannels} {
 		if errors.Is(err, why) {
 			return why.Error()
 		}

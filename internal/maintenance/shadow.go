@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/unstale/unstale/internal/dberr"
 	"github.com/unstale/unstale/internal/keyspace"
 	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/sleep"
@@ -428,7 +429,7 @@ func (t *ShadowTable) Insert(ctx context.Context, f *ShadowFinding) (bool, error
 	defer cancel()
 	inserted, err := session.Affected(t.db.Side.ExecContext(ctx, insertSQL, f.id(), []byte(f.Key), jsonList(f.Tags), jsonList(f.Entities), f.Outcome, f.Process, f.Lease, f.Loaded))
 	if err != nil || inserted == 0 {
-		return false, session.Wrap(err, "store a difference")
+		return false, dberr.Wrap(err, "store a difference")
 	}
 	count := 0
 	if err := t.db.Side.GetContext(ctx, &count, countSQL); err != nil || count <= keep {

@@ -40,6 +40,8 @@ var (
 	ErrPaused    = errors.New("all workers are paused")
 	// ErrEmptied is the ErrHealing of a Redis that has lost everything, stale entries too.
 	ErrEmptied = fmt.Errorf("%w: it holds no data, so nothing is stale, and the journal is made to match", ErrHealing)
+	// ErrComparing is the ErrHealing of a worker that cannot tell yet whether anything is lost.
+	ErrComparing = fmt.Errorf("%w: slots may only have moved, so it is compared again", ErrHealing)
 )
 
 // A State is the state of a worker. Its goroutines record what they find, and go by what the others
@@ -321,6 +323,9 @@ func (s *State) Note() store.WorkerNote {
 	if n.State != store.WorkerPaused && n.State != store.WorkerStarting && s.Loop.heals() {
 		n.State, n.Error = store.WorkerHealing, ""
 	}
+	if n.State == store.WorkerWorking && s.Loop.Withholds(ErrComparing) {
+		n.Error = ErrComparing.Error()
+	}
 	if stuck := s.Alive(); stuck != nil {
 		n.State, n.Error = "stuck", stuck.Error()
 	}
@@ -434,11 +439,12 @@ func (l *LoopState) LastDrained() time.Time {
 	return l.drained
 }
 
-// heals reports whether the loop unlinks again what Redis has lost. Its last step did not fail.
+// heals reports whether the loop unlinks again what Redis has lost, which is certain and may be
+// stale. Its last step did not fail.
 func (l *LoopState) heals() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return errors.Is(l.withheld, ErrHealing) && !errors.Is(l.withheld, ErrEmptied) && !l.failed
+	return errors.Is(l.withheld, ErrHealing) && !errors.Is(l.withheld, ErrEmptied) && !errors.Is(l.withheld, ErrComparing) && !l.failed
 }
 
 // Healed records that Redis has everything, as of an epoch of its beacon. Every loss starts another

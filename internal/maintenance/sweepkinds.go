@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/unstale/unstale/internal/dberr"
 	"github.com/unstale/unstale/internal/keyspace"
-	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/store"
 )
 
@@ -159,7 +159,7 @@ func (x *executor) clearSet(ctx context.Context, version string, r store.Sweep) 
 			x.tookSets(1)
 		}
 	}
-	return session.Wrap(err, fmt.Sprintf("sweep set %q", r.Name))
+	return dberr.Wrap(err, fmt.Sprintf("sweep set %q", r.Name))
 }
 
 // publishMembers returns a function that publishes deleted members and counts them.

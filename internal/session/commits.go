@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/unstale/unstale/internal/dberr"
 	"github.com/unstale/unstale/internal/mysqlerr"
 )
 
@@ -116,7 +117,7 @@ func (s *Sessions) Hung() error { return s.commits.hung() }
 // Commit commits a transaction of the worker and reports a COMMIT that hangs as a [HungError].
 func (s *Sessions) Commit(tx *sql.Tx) error {
 	w := s.commits.beginWrite(s.commitLimit())
-	return Wrap(s.commits.endWrite(w, tx.Commit()), "commit")
+	return dberr.Wrap(s.commits.endWrite(w, tx.Commit()), "commit")
 }
 
 // commitLimit returns how long a COMMIT may take: as long as a batch, but less than the client

@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/unstale/unstale/internal/credentials"
+	"github.com/unstale/unstale/internal/dberr"
 )
 
 // Config configures how [Sessions] reach MySQL and how long they may hold rows.
@@ -104,7 +105,7 @@ var scheme = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*://`)
 // them. It does return errors about parameters, which quote only those.
 func ParseDSN(dsn string) (*mysql.Config, error) {
 	cfg, err := parseDSN(dsn)
-	return cfg, Wrap(err, "mysql dsn")
+	return cfg, dberr.Wrap(err, "mysql dsn")
 }
 
 func parseDSN(dsn string) (*mysql.Config, error) {

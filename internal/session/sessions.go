@@ -75,7 +75,7 @@ func (s *Sessions) ClaimTimeout() time.Duration { return s.Config.ClaimTimeout }
 func (s *Sessions) Ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.Config.StatementTimeout)
 	defer cancel()
-	return Wrap(s.Claims.PingContext(ctx), "reach mysql")
+	return dberr.Wrap(s.Claims.PingContext(ctx), "reach mysql")
 }
 
 // Contract: the dictionary of the current schema; no lock on rows. Without the aliases, MySQL 8
@@ -159,7 +159,7 @@ func (s *Sessions) Variable(ctx context.Context, name string) (string, error) {
 	if mysqlerr.Number(err) == mysqlerr.UnknownVariable {
 		return "", nil
 	}
-	return v, Wrap(err, "check server settings")
+	return v, dberr.Wrap(err, "check server settings")
 }
 
 // A Place is the location of an outbox.
@@ -187,7 +187,7 @@ func (s *Sessions) Primary(ctx context.Context) (conn *sqlx.Conn, p Place, err e
 			_ = conn.Close()
 		}
 	}
-	return conn, p, Wrap(err, "locate the outbox")
+	return conn, p, dberr.Wrap(err, "locate the outbox")
 }
 
 // place returns the location of the outbox on a server that accepts writes.
@@ -250,7 +250,10 @@ func (s *Sessions) ReplaceSource(ctx context.Context, old string) (id string, er
 		}
 		return tx.GetContext(ctx, &id, lockSourceSQL)
 	})
-	return id, err
+	if err != nil {
+		return "", err
+	}
+	return id, nil
 }
 
 // Contract: no lock on rows; the dictionary, bypassing its cache (see the session's settings). A
@@ -351,12 +354,4 @@ func (s *Sessions) InTx(ctx context.Context, pool *sqlx.DB, do func(context.Cont
 		return err
 	}
 	return tx.Commit()
-}
-
-// Wrap returns err with what was being done, or nil for nil.
-func Wrap(err error, doing string) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%s: %w", doing, err)
 }

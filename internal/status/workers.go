@@ -106,7 +106,8 @@ func (f fleet) readers(all []store.Reader) []Cause {
 		"unstale map generate, and deploy the readers; unstale map describe prints the fingerprint"}}
 }
 
-// partAway: part of a Redis Cluster is unreachable, so no worker can check its keys.
+// partAway: part of a Redis Cluster is unreachable, so no worker can check its keys, or it may lack
+// unlinks.
 func (f fleet) partAway() (list []Cause) {
 	for _, w := range f.some((*store.WorkerNote).Works) {
 		if w.Error != "" && !w.LacksRight() {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/jmoiron/sqlx"
 
+	"github.com/unstale/unstale/internal/dberr"
 	"github.com/unstale/unstale/internal/mysqlerr"
 	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/outbox"
@@ -150,7 +151,7 @@ func (o *Actions) Pause(ctx context.Context, seen *Pause, reason string, lasts t
 		}
 		return 1, err
 	})
-	return session.Wrap(err, "pause")
+	return dberr.Wrap(err, "pause")
 }
 
 // lockPause locks the row of a pause, and returns the current pause or nil, and the number of rows.
@@ -176,7 +177,7 @@ func lockPause(ctx context.Context, tx *sqlx.Tx, seen *Pause) (now *Pause, rows 
 // Paused returns the current pause, or nil.
 func (o *Actions) Paused(ctx context.Context) (*Pause, error) {
 	p, err := o.order(ctx, "pause")
-	return p, session.Wrap(err, "look for a pause")
+	return p, dberr.Wrap(err, "look for a pause")
 }
 
 // order returns the current order or notice by this name from cache_outbox_control, or nil.
@@ -211,7 +212,7 @@ func (o *Actions) Resume(ctx context.Context, seen *Pause) (p *Pause, err error)
 		_, err := tx.ExecContext(ctx, resumeSQL)
 		return int(rows), err
 	})
-	return p, session.Wrap(err, "resume")
+	return p, dberr.Wrap(err, "resume")
 }
 
 // Actions of operators, as the audit records them.
@@ -275,7 +276,7 @@ func (o *Actions) audit(ctx context.Context, tx sqlx.ExecerContext, action strin
 	if number := mysqlerr.Number(err); number == mysqlerr.NoRight || number == mysqlerr.NoColumnRight {
 		return &AuditRightError{err}
 	}
-	return session.Wrap(err, "write the audit")
+	return dberr.Wrap(err, "write the audit")
 }
 
 // maxClaim is the width of the column for a claimed name, in characters.
@@ -320,7 +321,7 @@ func (o *Actions) Audit(ctx context.Context, q AuditQuery, limit int) (list []Au
 	if err = o.db.ReadRows(ctx, &list, listAuditSQL, q.args(limit)...); err == nil {
 		err = o.db.ReadRow(ctx, &total, countAuditSQL, q.args(MaxExactCount+1)...)
 	}
-	return list, total, session.Wrap(err, "list the audit")
+	return list, total, dberr.Wrap(err, "list the audit")
 }
 
 // audited performs an action in a transaction and records it there. do returns the number of rows
@@ -349,14 +350,14 @@ func (o *Actions) BeginReplay(ctx context.Context, arguments any) error {
 		_, err := tx.ExecContext(ctx, noteReplaySQL, claimed(o.operator), "", 0)
 		return 0, err
 	})
-	return session.Wrap(err, "record the replay")
+	return dberr.Wrap(err, "record the replay")
 }
 
 // NoteReplay records how long the replay has run and how far it is, for Status. The record counts
 // for 15 s, after which a replay that was killed counts as ended. Call it again before that.
 func (o *Actions) NoteReplay(ctx context.Context, progress string, lasted time.Duration) error {
 	err := o.db.Exec(ctx, noteReplaySQL, claimed(o.operator), session.ErrorText(progress), lasted.Microseconds())
-	return session.Wrap(err, "record the replay")
+	return dberr.Wrap(err, "record the replay")
 }
 
 // Contract: no lock (a consistent read); the audit's index on the time, at most the records of one
@@ -383,7 +384,7 @@ func (o *Actions) EndReplay(ctx context.Context, result any, rows int) error {
 		_, err := tx.ExecContext(ctx, endReplaySQL, claimed(o.operator))
 		return rows, err
 	})
-	return session.Wrap(err, "record the end of the replay")
+	return dberr.Wrap(err, "record the end of the replay")
 }
 
 // Invalidate inserts a row for an operator and returns the token of the row. The audit records it.
@@ -436,7 +437,7 @@ WHERE action IN ('capture drop', 'capture apply') ORDER BY at DESC, id DESC LIMI
 func (l *CaptureLog) Uncovered(ctx context.Context, tables []string) (list []Uncovered, err error) {
 	var records []AuditRecord
 	if err := l.o.db.ReadRows(ctx, &records, lastCapturesSQL); err != nil {
-		return nil, session.Wrap(err, "read the audit")
+		return nil, dberr.Wrap(err, "read the audit")
 	}
 	last := map[string]Uncovered{}
 	for _, r := range slices.Backward(records) { // the newest one last

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jmoiron/sqlx"
 
+	"github.com/unstale/unstale/internal/dberr"
 	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/outbox"
 )
@@ -90,7 +91,7 @@ func (q *DeadQuery) args() []any {
 // DeadLetters lists the newest dead letters that match q, at most limit, newest first.
 func (o *Actions) DeadLetters(ctx context.Context, q DeadQuery, limit int) (list []DeadLetter, err error) {
 	err = o.db.ReadRows(ctx, &list, listDeadSQL, append(q.args(), limit)...)
-	return list, session.Wrap(err, "list dead letters")
+	return list, dberr.Wrap(err, "list dead letters")
 }
 
 // CountDead counts the dead letters that match q, and returns the greatest ID of these, or 0.
@@ -100,7 +101,7 @@ func (o *Actions) CountDead(ctx context.Context, q DeadQuery) (n int, last uint6
 		Last uint64
 	}
 	err = o.db.ReadRow(ctx, &found, countDeadSQL, q.args()...)
-	return found.N, found.Last, session.Wrap(err, "count dead letters")
+	return found.N, found.Last, dberr.Wrap(err, "count dead letters")
 }
 
 // deadChunk is how many dead letters one transaction retries or discards.
@@ -300,7 +301,7 @@ func (o *Actions) RetryCorrected(ctx context.Context, c Correction) error {
 		}
 		return 1, err
 	})
-	return session.Wrap(err, fmt.Sprintf("retry dead letter %d", l.ID))
+	return dberr.Wrap(err, fmt.Sprintf("retry dead letter %d", l.ID))
 }
 
 // head returns the part of a text that the audit keeps.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jmoiron/sqlx"
 
+	"github.com/unstale/unstale/internal/dberr"
 	"github.com/unstale/unstale/internal/session"
 )
 
@@ -78,7 +79,7 @@ func (o *Actions) DelayedRows(ctx context.Context, q DelayedQuery, limit int) (r
 		return nil, 0, fmt.Errorf("list delayed rows: %w", err)
 	}
 	err = o.db.ReadRow(ctx, &total, countDelayedSQL, q.args(MaxExactCount+1)...)
-	return rows, total, session.Wrap(err, "count delayed rows")
+	return rows, total, dberr.Wrap(err, "count delayed rows")
 }
 
 // retryChunk is how many rows one transaction of RetryDelayed changes.
@@ -99,7 +100,7 @@ SET o.due_at = UTC_TIMESTAMP(6) WHERE o.due_at > UTC_TIMESTAMP(6)`
 // CountUndue counts the rows that RetryDelayed would change, up to MaxExactCount+1.
 func CountUndue(ctx context.Context, db *session.Sessions, q DelayedQuery, scheduled bool) (n int, err error) {
 	err = db.ReadRow(ctx, &n, countUndueSQL, append([]any{scheduled}, q.args(MaxExactCount+1)...)...)
-	return n, session.Wrap(err, "count delayed rows")
+	return n, dberr.Wrap(err, "count delayed rows")
 }
 
 // RetryDelayed makes the failed rows that match q due now, and with scheduled also repeats and the

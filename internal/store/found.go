@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/unstale/unstale/internal/dberr"
 	"github.com/unstale/unstale/internal/session"
 )
 
@@ -69,7 +70,7 @@ func NewStaleEntries(db *session.Sessions) *StaleEntries { return &StaleEntries{
 func (t *StaleEntries) Add(ctx context.Context, e StaleEntry) error {
 	err := t.db.Exec(ctx, addSQL, t.db.Config.Worker, key(e.Key), e.Row, e.Entity, e.EntityID, e.Trace, e.Epoch, e.Number,
 		e.Leased, e.Unlinked, e.AfterMs, e.TTLMillis, e.Held, e.Repaired)
-	return session.Wrap(err, "keep a stale entry")
+	return dberr.Wrap(err, "keep a stale entry")
 }
 
 // Trim deletes all entries except the newest thousand, and those that are older than 30 days.
@@ -82,7 +83,7 @@ func (t *StaleEntries) Trim(ctx context.Context) error {
 	if session.IsContention(err) {
 		return nil
 	}
-	return session.Wrap(err, "trim stale entries")
+	return dberr.Wrap(err, "trim stale entries")
 }
 
 // Of returns the newest entries of a key, at most so many, the newest first.
@@ -97,7 +98,7 @@ func (t *StaleEntries) Latest(ctx context.Context, limit int) ([]StaleEntry, err
 
 func (t *StaleEntries) query(ctx context.Context, query string, args ...any) (list []StaleEntry, err error) {
 	err = t.db.ReadRows(ctx, &list, query, args...)
-	return list, session.Wrap(err, "read stale entries")
+	return list, dberr.Wrap(err, "read stale entries")
 }
 
 // A StaleCount is how many entries were found lately.
@@ -106,7 +107,7 @@ type StaleCount struct{ Hour, Day int }
 // StaleCount counts them.
 func (t *StaleEntries) Count(ctx context.Context) (n StaleCount, err error) {
 	err = t.db.ReadRow(ctx, &n, countStaleSQL)
-	return n, session.Wrap(err, "count stale entries")
+	return n, dberr.Wrap(err, "count stale entries")
 }
 
 // key returns a key as the table has it, in hexadecimal digits.

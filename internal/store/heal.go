@@ -9,6 +9,7 @@ import (
 
 	"github.com/jmoiron/sqlx"
 
+	"github.com/unstale/unstale/internal/dberr"
 	"github.com/unstale/unstale/internal/session"
 )
 
@@ -75,7 +76,7 @@ func (j *Journal) ClaimHeal(ctx context.Context, after Position, limit int) (*He
 
 // Release releases the batches.
 func (r *HealClaim) Release() error {
-	return session.Wrap(release(r.tx), "release batches")
+	return dberr.Wrap(release(r.tx), "release batches")
 }
 
 // release rolls back a transaction unless that is done.
@@ -150,7 +151,7 @@ func (r *HealClaim) Settle(ctx context.Context, position Position, born uint64) 
 	} else {
 		_ = r.tx.Rollback() // err has the reason; the server rolls back in any case
 	}
-	return session.Wrap(err, "settle healed batches")
+	return dberr.Wrap(err, "settle healed batches")
 }
 
 func (r *HealClaim) settle(ctx context.Context, position Position, born uint64) error {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jmoiron/sqlx"
 
+	"github.com/unstale/unstale/internal/dberr"
 	"github.com/unstale/unstale/internal/session"
 )
 
@@ -80,7 +81,7 @@ func (j *Journal) expire(ctx context.Context, retention time.Duration, chunk int
 	ctx, cancel := context.WithTimeout(ctx, j.db.Config.StatementTimeout)
 	defer cancel()
 	n, err := session.Affected(j.db.Side.ExecContext(ctx, expireSQL, retention.Microseconds(), chunk))
-	return n, session.Wrap(err, "expire journal")
+	return n, dberr.Wrap(err, "expire journal")
 }
 
 // Hold returns HoldMillis as a duration.
@@ -146,7 +147,7 @@ func (j *Journal) LastPositions(ctx context.Context) ([]Position, error) {
 	for bound := highEpoch; ; {
 		last, err := session.FindRow[Position](ctx, j.db, lastPositionSQL, bound)
 		if last == nil || last.Epoch == "" {
-			return positions, session.Wrap(err, "list last positions")
+			return positions, dberr.Wrap(err, "list last positions")
 		}
 		positions = append(positions, *last)
 		bound = last.Epoch
@@ -163,7 +164,7 @@ WHERE settled_at >= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND AND epoch > '' AND
 // commit, so since should exceed the longest transaction.
 func (j *Journal) RecentPositions(ctx context.Context, since time.Duration) (positions []Position, err error) {
 	err = j.db.ReadRows(ctx, &positions, recentPositionsSQL, since.Microseconds())
-	return positions, session.Wrap(err, "list recent positions")
+	return positions, dberr.Wrap(err, "list recent positions")
 }
 
 // Contract: exclusive locks on at most LIMIT rows of one epoch and on no other (READ COMMITTED,

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jmoiron/sqlx"
 
+	"github.com/unstale/unstale/internal/dberr"
 	"github.com/unstale/unstale/internal/mysqlerr"
 	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/internal/sleep"
@@ -123,7 +124,7 @@ func (j *Journal) ReadJournal(ctx context.Context, q JournalQuery, visit func(Ba
 func (j *Journal) visitBatch(ctx context.Context, q *JournalQuery, id uint64, visit func(Batch, []JournalEntry) error, damaged func(DamagedBatch)) error {
 	row, err := session.FindRow[journalRow](ctx, j.db, journalRowSQL, id)
 	if row == nil { // retention has deleted it meanwhile
-		return session.Wrap(err, fmt.Sprintf("read batch %d of the journal", id))
+		return dberr.Wrap(err, fmt.Sprintf("read batch %d of the journal", id))
 	}
 	entries, err := DecodeEntries(row.Body)
 	if err != nil {
@@ -150,7 +151,7 @@ const journalStartSQL = "SELECT settled_at FROM cache_outbox_journal FORCE INDEX
 // JournalStart returns when the oldest batch of the journal was settled, or nil if there is none.
 func (j *Journal) JournalStart(ctx context.Context) (*time.Time, error) {
 	start, err := session.FindRow[time.Time](ctx, j.db, journalStartSQL)
-	return start, session.Wrap(err, "read journal")
+	return start, dberr.Wrap(err, "read journal")
 }
 
 // A Mark identifies a batch as long as the database has it: unlike its position, healing does not

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jmoiron/sqlx"
 
+	"github.com/unstale/unstale/internal/dberr"
 	"github.com/unstale/unstale/internal/session"
 )
 
@@ -132,5 +133,5 @@ func (q *Queue) AnyFree(ctx context.Context, table ListedTable, ids []uint64) (b
 	err := q.db.InTx(ctx, q.db.Side, func(ctx context.Context, tx *sqlx.Tx) error {
 		return tx.SelectContext(ctx, &free, fmt.Sprintf(tryRowsSQL, table, strings.Join(texts, ",")))
 	})
-	return len(free) > 0, session.Wrap(err, fmt.Sprintf("try rows of %s", table))
+	return len(free) > 0, dberr.Wrap(err, fmt.Sprintf("try rows of %s", table))
 }

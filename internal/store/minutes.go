@@ -17,6 +17,7 @@ import (
 
 	"github.com/jmoiron/sqlx"
 
+	"github.com/unstale/unstale/internal/dberr"
 	"github.com/unstale/unstale/internal/mysqlerr"
 	"github.com/unstale/unstale/internal/session"
 )
@@ -72,7 +73,7 @@ func (t *Minutes) Add(ctx context.Context, tx *sql.Tx, c Counts) error {
 	if err == nil {
 		t.refusal.Store(nil)
 	}
-	return session.Wrap(err, "count the batch")
+	return dberr.Wrap(err, "count the batch")
 }
 
 // Refused returns why batches are not counted, or nil.
@@ -180,7 +181,7 @@ func (t *Minutes) NoteShadows(ctx context.Context, m Minute, reads, confirmed ui
 // addTotals writes totals of this process. The statement takes them twice.
 func (t *Minutes) addTotals(ctx context.Context, query string, m Minute, totals ...any) error {
 	args := slices.Concat([]any{m, t.worker}, totals, totals)
-	return session.Wrap(t.db.Exec(ctx, query, args...), "write checks of a minute")
+	return dberr.Wrap(t.db.Exec(ctx, query, args...), "write checks of a minute")
 }
 
 // Sums are the sums of rows of cache_outbox_minutes. The weighted sums, W and WW, estimate the
@@ -261,7 +262,7 @@ func (t *Minutes) Fold(ctx context.Context) error {
 		case start != nil:
 			err = t.foldHour(ctx, *start)
 		case err == nil: // none is left
-			return session.Wrap(t.db.Exec(ctx, expireMinutesSQL, month), "fold minutes into hours")
+			return dberr.Wrap(t.db.Exec(ctx, expireMinutesSQL, month), "fold minutes into hours")
 		}
 		if err != nil {
 			return fmt.Errorf("fold minutes into hours: %w", err)

@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/unstale/unstale/internal/dberr"
 	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/outbox"
 )
@@ -209,7 +210,7 @@ func (c *Claim) isHeld(r ClaimedRow) bool {
 
 // Release releases the rows. The next claim may take them immediately.
 func (c *Claim) Release() error {
-	return session.Wrap(release(c.tx), "release rows")
+	return dberr.Wrap(release(c.tx), "release rows")
 }
 
 // fetch reads the rows with their small parameters, and then the larger parameters within the byte

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/unstale/unstale/internal/dberr"
 	"github.com/unstale/unstale/internal/session"
 )
 
@@ -517,7 +518,7 @@ func (q *Queue) Waiting(ctx context.Context) (found bool, err error) {
 		query, args := at.poll()
 		err = q.db.Claims.QueryRowContext(ctx, query, args...).Scan(&found)
 	}
-	return err == nil && (found || at.first.found), session.Wrap(err, "poll outbox")
+	return err == nil && (found || at.first.found), dberr.Wrap(err, "poll outbox")
 }
 
 // Contract: no lock (a consistent read), one row of the index named, the pause by primary key.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/unstale/unstale/internal/dberr"
 	"github.com/unstale/unstale/internal/mysqlerr"
 	"github.com/unstale/unstale/internal/session"
 )
@@ -119,7 +120,7 @@ func (c *Claim) settle(ctx context.Context, gone []uint64, s *Settlement) ([]uin
 		return nil, fmt.Errorf("dead-letter: %w", err)
 	}
 	gone = session.AppendIDs(gone, s.Dead, func(d DeadRow) uint64 { return d.ID })
-	return gone, session.Wrap(c.journal(ctx, s), "write journal")
+	return gone, dberr.Wrap(c.journal(ctx, s), "write journal")
 }
 
 // finish deletes the rows that leave the queue, and counts.

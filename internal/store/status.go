@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/unstale/unstale/internal/dberr"
 	"github.com/unstale/unstale/internal/mysqlerr"
 	"github.com/unstale/unstale/internal/session"
 )
@@ -507,7 +508,7 @@ func (o *Actions) RowPlaces(ctx context.Context, q RowPlacesQuery) (list []RowPl
 	}
 	args = slices.Repeat(append(args, maxRowPlaces), 3)
 	err = o.db.ReadRows(ctx, &list, sql, args...)
-	return list, session.Wrap(err, "look for rows that are not settled")
+	return list, dberr.Wrap(err, "look for rows that are not settled")
 }
 
 // A ConflictKind is a kind of conflict between the databases that workers serve with one Redis.

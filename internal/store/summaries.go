@@ -14,6 +14,7 @@ import (
 
 	"github.com/jmoiron/sqlx"
 
+	"github.com/unstale/unstale/internal/dberr"
 	"github.com/unstale/unstale/internal/session"
 	"github.com/unstale/unstale/protocol"
 )
@@ -237,7 +238,7 @@ func NewSummaries(db *session.Sessions) *Summaries { return &Summaries{db, usual
 // Only one process works at a time, in one transaction, so a crash leaves nothing behind. A block
 // never gets more batches later: see block.mayContinue.
 func (s *Summaries) Summarise(ctx context.Context) (batches int, err error) {
-	defer func() { err = session.Wrap(err, "summarize the journal") }()
+	defer func() { err = dberr.Wrap(err, "summarize the journal") }()
 	ctx, cancel := context.WithTimeout(ctx, blockPatience*s.db.Config.StatementTimeout)
 	defer cancel()
 	last, err := s.lastBlock(ctx)
@@ -496,7 +497,7 @@ WHERE h.bucket = 254 AND j.id IS NULL ORDER BY h.last_id`
 // block after the others. Batches that are left of a dropped block are searched without it.
 // Repeating it, or running it in several workers, is harmless.
 func (s *Summaries) ExpireSummaries(ctx context.Context) (err error) {
-	defer func() { err = session.Wrap(err, "expire summaries") }()
+	defer func() { err = dberr.Wrap(err, "expire summaries") }()
 	ctx, cancel := context.WithTimeout(ctx, s.db.Config.StatementTimeout)
 	defer cancel()
 	var dead []uint64

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jmoiron/sqlx"
 
+	"github.com/unstale/unstale/internal/dberr"
 	"github.com/unstale/unstale/internal/session"
 )
 
@@ -82,7 +83,7 @@ const requestSweepSQL = "INSERT INTO cache_outbox_sweeps (kind, name, hold_ms, f
 func (t *Sweeps) RequestSweeps(ctx context.Context, sweeps []Sweep) error {
 	ctx, cancel := context.WithTimeout(ctx, t.db.Config.StatementTimeout)
 	defer cancel()
-	return session.Wrap(RequestSweeps(ctx, t.db.Side, sweeps), "request sweeps")
+	return dberr.Wrap(RequestSweeps(ctx, t.db.Side, sweeps), "request sweeps")
 }
 
 // RequestSweeps requests sweeps, in a transaction or outside one.
@@ -132,7 +133,7 @@ func (t *Sweeps) SweepsOf(ctx context.Context, kind SweepKind, after uint64, lim
 }
 
 func (t *Sweeps) sweeps(ctx context.Context, bytes int, query string, args ...any) (out []Sweep, err error) {
-	defer func() { err = session.Wrap(err, "list sweeps") }()
+	defer func() { err = dberr.Wrap(err, "list sweeps") }()
 	ctx, cancel := context.WithTimeout(ctx, t.db.Config.StatementTimeout)
 	defer cancel()
 	rows, err := t.db.Side.QueryxContext(ctx, query, args...)
@@ -162,7 +163,7 @@ const countSweepsSQL = "SELECT COUNT(*) FROM (SELECT 1 FROM cache_outbox_sweeps 
 // CountSweeps counts the requests of a kind that are not postponed, up to a million.
 func (t *Sweeps) CountSweeps(ctx context.Context, kind SweepKind) (n int, err error) {
 	err = t.db.ReadRow(ctx, &n, countSweepsSQL, string(kind), maxSweepCount)
-	return n, session.Wrap(err, "count sweeps")
+	return n, dberr.Wrap(err, "count sweeps")
 }
 
 // Contract: as RemoveSQL, for cache_outbox_sweeps. Repeating it is harmless.
@@ -188,7 +189,7 @@ func (t *Sweeps) Advance(ctx context.Context) (n int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, t.db.Config.StatementTimeout)
 	defer cancel()
 	n, err = session.Affected(t.db.Side.ExecContext(ctx, advanceSweepsSQL))
-	return n, session.Wrap(err, "advance sweeps")
+	return n, dberr.Wrap(err, "advance sweeps")
 }
 
 // Swept is the result of requests that were carried out.
@@ -330,12 +331,12 @@ WHERE name = 'failed' AND noted_at > UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND`
 // attempt.
 func (t *Sweeps) NoteSweepFailure(ctx context.Context, why error) error {
 	err := t.db.Exec(ctx, noteFailureSQL, t.db.Config.Worker, session.ErrorText(why.Error()))
-	return session.Wrap(err, "record the failure of sweeps")
+	return dberr.Wrap(err, "record the failure of sweeps")
 }
 
 // SweepsWork deletes the recorded failure.
 func (t *Sweeps) SweepsWork(ctx context.Context) error {
-	return session.Wrap(t.db.Exec(ctx, overFailureSQL), "delete the recorded failure of sweeps")
+	return dberr.Wrap(t.db.Exec(ctx, overFailureSQL), "delete the recorded failure of sweeps")
 }
 
 // SweepFailure returns the recorded failure, or nil if sweeps work.
@@ -364,7 +365,7 @@ func (t *Sweeps) TrySweepLock(ctx context.Context) (*SweepLock, error) {
 	// The transaction outlives ctx: a sweep lock ends with Release or with the connection.
 	tx, err := lockTurn(ctx, context.WithoutCancel(ctx), t.db, takeSweepLockSQL, haveSweepLockSQL, makeSweepLockSQL)
 	if tx == nil || err != nil {
-		return nil, session.Wrap(err, "take the sweep lock")
+		return nil, dberr.Wrap(err, "take the sweep lock")
 	}
 	return &SweepLock{tx}, nil
 }
@@ -410,7 +411,7 @@ func tryTurn(ctx, life context.Context, db *session.Sessions, takeSQL string) (*
 // least every 5 s; otherwise the server assumes that the holder is frozen.
 func (l *SweepLock) Check(ctx context.Context) error {
 	_, err := l.tx.ExecContext(ctx, checkSweepLockSQL)
-	return session.Wrap(err, "lost the sweep lock")
+	return dberr.Wrap(err, "lost the sweep lock")
 }
 
 // Release releases the lock. If the server does not respond, closing the connection frees the lock.
@@ -477,12 +478,12 @@ FROM cache_outbox_sweeper WHERE name = ?`
 // may call it.
 func (t *Sweeps) NoteProgress(ctx context.Context, p SweepProgress) error {
 	err := t.db.Exec(ctx, noteProgressSQL, p.Kind.row(), t.db.Config.Worker, p.ForMicros, p.Patterns, p.Scanned, p.Total, p.Unlinked, p.Unsure)
-	return session.Wrap(err, "record the progress of a sweep")
+	return dberr.Wrap(err, "record the progress of a sweep")
 }
 
 // EndProgress records that no sweeps of a kind are running.
 func (t *Sweeps) EndProgress(ctx context.Context, kind SweepKind) error {
-	return session.Wrap(t.db.Exec(ctx, endProgressSQL, kind.row()), "record the end of a sweep")
+	return dberr.Wrap(t.db.Exec(ctx, endProgressSQL, kind.row()), "record the end of a sweep")
 }
 
 // Progress returns the recorded progress, or nil if no sweeps of the kind are running.

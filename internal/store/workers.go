@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/unstale/unstale/internal/dberr"
 	"github.com/unstale/unstale/internal/session"
 )
 
@@ -124,7 +125,7 @@ func (w *Workers) NoteWorker(ctx context.Context, n WorkerNote) error {
 	err := w.db.Note(ctx, noteWorkerSQL, n.ID, w.db.Config.Worker, n.State, session.ErrorText(n.Error), n.For.Microseconds(), microseconds(n.Drained),
 		n.MapVersion, session.ErrorText(n.MapError), session.ErrorText(n.MapWarning), n.Channel, n.Format,
 		n.Stalled, session.ErrorText(n.StallError), microseconds(n.Heavy), n.Lease.Milliseconds(), n.Announced.Microseconds(), jsonText(n.Channels))
-	return session.Wrap(err, "record the worker's status")
+	return dberr.Wrap(err, "record the worker's status")
 }
 
 // microseconds returns an age as a parameter: NULL for nil, which makes the time NULL.
@@ -144,7 +145,7 @@ AND (SELECT * FROM (SELECT MIN(announced_at) FROM cache_outbox_workers WHERE see
 // ForgetWorkers deletes the status records that are older than a day, once a later worker has
 // announced its lease for longer than any lease lasts: until then LongestLease needs them.
 func (w *Workers) ForgetWorkers(ctx context.Context) error {
-	return session.Wrap(w.db.Exec(ctx, forgetWorkersSQL), "delete old worker records")
+	return dberr.Wrap(w.db.Exec(ctx, forgetWorkersSQL), "delete old worker records")
 }
 
 // Contract: no lock (a consistent read); reads the table, and again for each record of a longer
@@ -221,5 +222,5 @@ func age(n *int64) *time.Duration {
 // Workers lists the workers of the last day, the most recent record first, at most a thousand.
 func (w *Workers) Workers(ctx context.Context) ([]WorkerNote, error) {
 	list, err := w.workers(ctx)
-	return list, session.Wrap(err, "list workers")
+	return list, dberr.Wrap(err, "list workers")
 }
