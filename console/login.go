@@ -162,10 +162,8 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case !inPrefix || path != "" && path[0] != '/':
 		g.refuse(w, r, http.StatusNotFound, "the console is at "+g.cfg.Prefix+"/")
-	case g.cfg.ProxySecret != "" && (!same(r.Header.Get(secretHeader), g.cfg.ProxySecret) || r.Header.Get(g.cfg.UserHeader) == ""):
-		g.refuse(w, r, http.StatusForbidden, "this page is served only through its proxy, which sends "+g.cfg.UserHeader+" and "+secretHeader)
 	case g.cfg.ProxySecret != "":
-		g.inside.ServeHTTP(w, r)
+		g.behindProxy(w, r)
 	case !g.cfg.hasToken():
 		g.onLoopback(w, r)
 	case path == "/login", strings.HasPrefix(path, "/static/"): // they need no session
@@ -188,6 +186,14 @@ func (g *guard) refuse(w http.ResponseWriter, r *http.Request, status int, text 
 func isForeign(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	return (site == "cross-site" || site == "same-site") && (r.Header.Get("Sec-Fetch-Mode") != "navigate" || r.Header.Get("Sec-Fetch-Dest") != "document")
+}
+
+func (g *guard) behindProxy(w http.ResponseWriter, r *http.Request) {
+	if !same(r.Header.Get(secretHeader), g.cfg.ProxySecret) || r.Header.Get(g.cfg.UserHeader) == "" {
+		g.refuse(w, r, http.StatusForbidden, "this page is served only through its proxy, which sends "+g.cfg.UserHeader+" and "+secretHeader)
+		return
+	}
+	g.inside.ServeHTTP(w, r)
 }
 
 // onLoopback serves requests that come directly from this host. A page of another site whose name

@@ -22,12 +22,12 @@ type DelayedRow struct {
 	CreatedAt time.Time `db:"created_at" json:"created_at"` // UTC, the database's clock; so is DueAt
 	DueAt     time.Time `db:"due_at" json:"due_at"`
 	// from now, by the database's clock; negative if it is already due
-	DueMicros dueTime `db:"due_us" json:"due_in_seconds"`
-	FirstID   uint64  `db:"first_id" json:"first_id"` // in cache_outbox, where it began; 0 if it never was in it
-	Attempts  int     `db:"attempts" json:"attempts"` // its own failures so far
-	Repeated  bool    `db:"repeated" json:"repeated"` // the map asked for this repeat
-	Reason    string  `db:"reason" json:"reason"`     // of the last failure, or empty; so is Error
-	Error     string  `db:"error" json:"error"`
+	Due      dueTime `db:"due_us" json:"due_in_seconds"`
+	FirstID  uint64  `db:"first_id" json:"first_id"` // in cache_outbox, where it began; 0 if it never was in it
+	Attempts int     `db:"attempts" json:"attempts"` // its own failures so far
+	Repeated bool    `db:"repeated" json:"repeated"` // the map asked for this repeat
+	Reason   string  `db:"reason" json:"reason"`     // of the last failure, or empty; so is Error
+	Error    string  `db:"error" json:"error"`
 }
 
 // A dueTime is in microseconds, and in JSON in seconds.
@@ -39,7 +39,7 @@ func (m dueTime) MarshalJSON() ([]byte, error) {
 }
 
 // DueIn returns how long until the row is due; negative if it is already due.
-func (r *DelayedRow) DueIn() time.Duration { return time.Duration(r.DueMicros) * time.Microsecond }
+func (r *DelayedRow) DueIn() time.Duration { return time.Duration(r.Due) * time.Microsecond }
 
 // A DelayedQuery selects the delayed rows that match every field. Empty fields match all.
 type DelayedQuery struct {
