@@ -282,6 +282,9 @@ const confirmed = 2
 // the masters every shardsLife, and may have a pipeline under way.
 const MovesSettle = 2 * shardsLife
 
+// nodesAgree is how much later than others a node may learn of a move: nodes tell each other at once.
+const nodesAgree = 500 * time.Millisecond
+
 // followMoves records which tags of list are new because slots have moved, unless something may be
 // missing in any case. The caller holds the lock.
 //
@@ -355,12 +358,12 @@ func (s *Shards) Unconfirmed() bool {
 
 // CannotTell reports whether what looks lost since a time may be slots that have moved. Outside of
 // a Cluster it never may. In a Cluster it may until this Keyspace has first found nothing missing,
-// and for MovesSettle after a change of the masters and after that time: the node that listed the
-// masters may have learned of it later than others.
+// for MovesSettle after it saw the masters change, and at first in any case: the node that listed
+// them may have learned of a change later than others.
 func (s *Shards) CannotTell(since time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.nodes.cluster != nil && (!s.compares || time.Since(s.changed) < MovesSettle || time.Since(since) < MovesSettle)
+	return s.nodes.cluster != nil && (!s.compares || time.Since(s.changed) < MovesSettle || time.Since(since) < nodesAgree)
 }
 
 // confirm records that a tag is confirmed.

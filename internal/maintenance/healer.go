@@ -133,7 +133,8 @@ type movesWait struct{ since, next time.Time }
 
 // awaitsMoves reports whether to compare again later, since what looks lost may be slots that have
 // moved. The masters may be listed right by then, and another worker confirms moves within a second
-// or two, or finds the loss too. Without such a worker, a loss counts after keyspace.MovesSettle.
+// or two, or finds the loss too. Without such a worker, a loss counts after keyspace.MovesSettle, or
+// at the second comparison if the masters have not changed.
 func (h *Healer) awaitsMoves(ctx context.Context) (bool, error) {
 	now := time.Now()
 	if now.Sub(h.moves.next) > keyspace.MovesSettle { // the first time, or the first time after a break
