@@ -39,6 +39,8 @@ type prover struct {
 
 	// late rows that another session has locked, by when they were found
 	held [store.ListedTables]map[rowAt]time.Time
+	// since when listings have found free rows that no worker claims; zero: the last one did not
+	unclaimed time.Time
 	// when, at the latest, other workers wrote their first status record without heavy rows since then
 	light map[string]time.Time
 }
@@ -82,14 +84,18 @@ func (p *prover) step(ctx context.Context) time.Duration {
 }
 
 // judge returns why rows of a listing make no progress, or nil. A locked row comes first: it waits
-// with any number of workers.
+// with any number of workers. If other workers live, free rows count after presencePeriod: one may
+// just have begun with heavy rows, which its status record does not tell yet.
 func (p *prover) judge(ctx context.Context, l store.Listing) (reason string, why error) {
-	held := time.Duration(0)
+	held, unclaimed := time.Duration(0), time.Time{}
 	for t, rows := range p.observe(l, p.State.Rests()) {
 		table := store.ListedTable(t)
 		p.forget(table, rows)
 		rows = p.heavy.without(table, rows)
-		heavy := len(rows) > 0 && p.othersHaveHeavy(ctx)
+		others, heavy := false, false
+		if len(rows) > 0 {
+			others, heavy = p.others(ctx)
+		}
 		passed, behind := p.split(rows, heavy)
 		for _, late := range [...][]lateRow{passed, behind} {
 			if len(late) == 0 {
@@ -109,11 +115,18 @@ func (p *prover) judge(ctx context.Context, l store.Listing) (reason string, why
 				reason, why = maintenance.StalledHeld, fmt.Errorf("%s, and another session has %s locked; end its transaction, unless it is a worker's: docs/operations.md#a-row-is-held",
 					waited(table, late, age), verb(len(late), "it", "them"))
 			case why == nil:
+				if unclaimed = p.unclaimed; unclaimed.IsZero() {
+					unclaimed = time.Now()
+				}
+				if others && time.Since(unclaimed) < presencePeriod {
+					continue
+				}
 				reason, why = maintenance.StalledBehind, fmt.Errorf("%s, and no worker claims %s; start more workers: docs/operations.md#what-waits",
 					waited(table, late, age), verb(len(late), "it", "them"))
 			}
 		}
 	}
+	p.unclaimed = unclaimed
 	p.metrics.held.Set(held.Seconds())
 	return reason, why
 }
@@ -206,12 +219,18 @@ func (p *prover) mayBeHeavy(ctx context.Context, table store.ListedTable, late [
 	return may
 }
 
-// othersHaveHeavy reports whether another worker lives whose record has heavy rows.
-func (p *prover) othersHaveHeavy(ctx context.Context) bool {
+// others reports whether other workers live, and whether the record of one has heavy rows.
+func (p *prover) others(ctx context.Context) (live, heavy bool) {
 	workers, err := p.workers.Workers(ctx)
-	return err == nil && slices.ContainsFunc(workers, func(n store.WorkerNote) bool {
-		return n.ID != p.Store.ID && n.Lives() && n.Heavy != nil
-	})
+	if err != nil {
+		return false, false
+	}
+	for _, n := range workers {
+		if n.ID != p.Store.ID && n.Lives() {
+			live, heavy = true, heavy || n.Heavy != nil
+		}
+	}
+	return live, heavy
 }
 
 // stillWait reports whether late rows still wait. The worker that had them locked may have settled
