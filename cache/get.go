@@ -131,6 +131,13 @@ func (c *Cache) Expire(ctx context.Context, key string, ttl time.Duration) (bool
 	return done, wrapped("expire", err)
 }
 
+func wrapped(verb string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", verb, err)
+}
+
 // Delete deletes keys from Redis and from this process. No load that began earlier stores them
 // again. Other processes may keep them in L1: an invalidation that must reach them goes through the
 // outbox. The error is ErrClosed, or an *InvalidationError with the keys that may not be deleted
@@ -283,10 +290,3 @@ func Set[T any](ctx context.Context, l *Lease, value T) error {
 
 // Release releases an unused lease. It can be called at any time, more than once, and after Close.
 func (l *Lease) Release(ctx context.Context) { l.j.request.c.giveBack(ctx, l.j) }
-
-func wrapped(verb string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%s: %w", verb, err)
-}

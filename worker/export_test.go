@@ -47,8 +47,12 @@ func (w *engine) Prove(ctx context.Context) {
 	w.prover.step(ctx)
 }
 
-// ListedEarlier moves the times when waiting rows were first listed, or passed over, into the past.
+// ListedEarlier moves the times when waiting rows were first listed, passed over or found free, into
+// the past.
 func (w *engine) ListedEarlier(by time.Duration) {
+	if !w.prover.unclaimed.IsZero() {
+		w.prover.unclaimed = w.prover.unclaimed.Add(-by)
+	}
 	for _, t := range w.prover.tables {
 		for at, s := range t.seen {
 			s.since = s.since.Add(-by)

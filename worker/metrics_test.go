@@ -213,6 +213,14 @@ func TestMetricsOfARowThatIsPassedOver(t *testing.T) {
 	w.exec("INSERT INTO cache_outbox_workers (id, name, state, since, map_version, channel, format, heavy_since) VALUES ('other', 'other', 'working', UTC_TIMESTAMP(6), '', '', '', UTC_TIMESTAMP(6))")
 	r.Prove(t.Context())
 	wantStalled(t, r, "", "", 0, 0)
+	// it may just have begun with other heavy rows
+	w.exec("UPDATE cache_outbox_workers SET heavy_since = NULL, seen_at = UTC_TIMESTAMP(6) WHERE id = 'other'")
+	r.Prove(t.Context())
+	wantStalled(t, r, "", "", 0, 0)
+	r.ListedEarlier(time.Minute)
+	w.exec("UPDATE cache_outbox_workers SET seen_at = UTC_TIMESTAMP(6) WHERE id = 'other'")
+	r.Prove(t.Context())
+	wantStalled(t, r, "behind", "row 3 of cache_outbox has waited for", 0, 0)
 }
 
 // Row ID 0 counts like any other: gauges show its age, even if another session holds it, and a

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -115,9 +116,7 @@ func (p *prover) judge(ctx context.Context, l store.Listing) (reason string, why
 				reason, why = maintenance.StalledHeld, fmt.Errorf("%s, and another session has %s locked; end its transaction, unless it is a worker's: docs/operations.md#a-row-is-held",
 					waited(table, late, age), verb(len(late), "it", "them"))
 			case why == nil:
-				if unclaimed = p.unclaimed; unclaimed.IsZero() {
-					unclaimed = time.Now()
-				}
+				unclaimed = cmp.Or(p.unclaimed, time.Now())
 				if others && time.Since(unclaimed) < presencePeriod {
 					continue
 				}

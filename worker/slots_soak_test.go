@@ -5,13 +5,10 @@ package worker_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/unstale/unstale/internal/testenv"
 	"github.com/unstale/unstale/outbox"
@@ -24,16 +21,9 @@ func ownerOf(t *testing.T, c *testenv.Cluster, slot int) int {
 	t.Helper()
 	owner := -1
 	testenv.Eventually(t, "a master that has the slot", func() bool {
-		for i, direct := range c.Direct {
-			shards, err := direct.ClusterShards(t.Context()).Result()
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, s := range shards {
-				owns := func(r redis.SlotRange) bool { return r.Start <= int64(slot) && int64(slot) <= r.End }
-				if slices.ContainsFunc(s.Slots, owns) && s.Nodes[0].ID == c.IDs[i] {
-					owner = i
-				}
+		for i, id := range c.IDs {
+			if c.OwnerAt(t, i, slot) == id {
+				owner = i
 			}
 		}
 		return owner >= 0

@@ -200,6 +200,12 @@ func TestMigratePrint(t *testing.T) {
 	if got, want := dump(printed), dump(applied); got != want {
 		t.Errorf("%s\n\nwant:\n%s", got, want)
 	}
+	for _, query := range []string{"SELECT COUNT(*) FROM cache_outbox_source", "SELECT COUNT(*) FROM cache_outbox_version WHERE version_id = 32"} {
+		var n int
+		if err := printed.DB.QueryRow(query).Scan(&n); err != nil || n != 1 {
+			t.Errorf("%s: %d, %v", query, n, err)
+		}
+	}
 }
 
 // firstRows matches what a dump says of rows.

@@ -321,10 +321,10 @@ func (b *Beacons) Survived(ctx context.Context, epochs []string) (map[string]uin
 	for _, epoch := range epochs {
 		positions[epoch] = Everything
 	}
-	moved := b.shards.compare()
+	b.shards.compare()
 	gone := 0
 	for _, s := range present {
-		if _, ok := moved[s.tag]; ok && !b.shards.isAway(s.addr) {
+		if b.shards.hasMoved(s.tag) && !b.shards.isAway(s.addr) {
 			for _, epoch := range epochs {
 				positions[epoch] = min(positions[epoch], unbroken)
 			}

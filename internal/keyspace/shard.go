@@ -54,7 +54,7 @@ type Shards struct {
 	changed time.Time
 	// complete: the last comparison found nothing missing, and no possible loss has occurred since.
 	complete bool
-	before   bool // complete, before the comparisons since then, which have not decided
+	before   bool // complete was true before the comparisons that are not decided yet
 	compares bool // some comparison has found nothing missing
 }
 
@@ -282,7 +282,8 @@ const confirmed = 2
 // the masters every shardsLife, and may have a pipeline under way.
 const MovesSettle = 2 * shardsLife
 
-// nodesAgree is how much later than others a node may learn of a move: nodes tell each other at once.
+// nodesAgree is how much later than others a node may learn of a move. Nodes tell each other
+// immediately.
 const nodesAgree = 500 * time.Millisecond
 
 // followMoves records which tags of list are new because slots have moved, unless something may be
@@ -322,13 +323,12 @@ func (s *Shards) hasMoved(tag string) bool {
 	return ok
 }
 
-// compare records that a comparison begins, and returns the tags that have moved. Slots that move
-// until it is decided, by ConfirmMoved or Doubt, are no loss.
-func (s *Shards) compare() (moved map[string]time.Time) {
+// compare records that a comparison begins. Until ConfirmMoved or Doubt decides it, slots that move
+// do not count as a loss.
+func (s *Shards) compare() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.complete, s.before = false, s.complete || s.before
-	return maps.Clone(s.moved)
 }
 
 // comparisonFailed records that a comparison has no result. Redis may have restarted meanwhile.
@@ -356,10 +356,10 @@ func (s *Shards) Unconfirmed() bool {
 	return len(s.moved) > 0
 }
 
-// CannotTell reports whether what looks lost since a time may be slots that have moved. Outside of
-// a Cluster it never may. In a Cluster it may until this Keyspace has first found nothing missing,
-// for MovesSettle after it saw the masters change, and at first in any case: the node that listed
-// them may have learned of a change later than others.
+// CannotTell reports whether what looks lost since a time could be slots that have moved. Outside of
+// a Cluster it never could. In a Cluster, it could in three cases: this Keyspace has never found
+// that nothing is missing; it saw the masters change within MovesSettle; or the time is within
+// nodesAgree, since the node that listed the masters could be behind the others.
 func (s *Shards) CannotTell(since time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -41,8 +41,12 @@ var (
 	// ErrEmptied is the ErrHealing of a Redis that has lost everything, stale entries too.
 	ErrEmptied = fmt.Errorf("%w: it holds no data, so nothing is stale, and the journal is made to match", ErrHealing)
 	// ErrComparing is the ErrHealing of a worker that cannot tell yet whether anything is lost.
-	ErrComparing = fmt.Errorf("%w: slots may only have moved, so it is compared again", ErrHealing)
+	ErrComparing = comparing{errors.New("redis may lack unlinks, or slots have only moved; it is compared again")}
 )
+
+type comparing struct{ error }
+
+func (comparing) Unwrap() error { return ErrHealing }
 
 // A State is the state of a worker. Its goroutines record what they find, and go by what the others
 // have found. /healthz, /readyz, the heartbeats and the worker's status records report it. Each
@@ -439,12 +443,12 @@ func (l *LoopState) LastDrained() time.Time {
 	return l.drained
 }
 
-// heals reports whether the loop unlinks again what Redis has lost, which is certain and may be
-// stale. Its last step did not fail.
+// heals reports whether the loop unlinks again what Redis has certainly lost. Entries may be stale
+// then. Its last step did not fail.
 func (l *LoopState) heals() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return errors.Is(l.withheld, ErrHealing) && !errors.Is(l.withheld, ErrEmptied) && !errors.Is(l.withheld, ErrComparing) && !l.failed
+	return l.withheld == ErrHealing && !l.failed
 }
 
 // Healed records that Redis has everything, as of an epoch of its beacon. Every loss starts another

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -240,14 +239,18 @@ type refusal struct {
 
 // postpone delays requests. It logs those that Redis refuses for the first time, in one message.
 func (x *executor) postpone(ctx context.Context, refusals []refusal) error {
+	var fresh []refusal
 	list := make([]store.SweepRefusal, len(refusals))
 	for i, r := range refusals {
 		list[i] = store.SweepRefusal{ID: r.request.ID, Error: r.err.Error()}
+		if r.request.Attempts == 0 {
+			fresh = append(fresh, r)
+		}
 	}
-	fresh := slices.DeleteFunc(slices.Clone(refusals), func(r refusal) bool { return r.request.Attempts > 0 })
 	if len(fresh) > 0 {
+		first := fresh[0]
 		x.Log.Warn("redis refuses sweeps, which wait and are tried again every minute", "sweeps", len(fresh),
-			"kind", fresh[0].request.Kind, "name", fresh[0].request.Name, "error", fresh[0].err)
+			"kind", first.request.Kind, "name", first.request.Name, "error", first.err)
 	}
 	defer x.metrics.Call()()
 	return x.Store.Sweeps.PostponeSweeps(ctx, list, refusedDelay)

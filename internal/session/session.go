@@ -414,13 +414,14 @@ func (c *preparing) prepare(ctx context.Context, query string, args []driver.Nam
 		return nil, nil
 	}
 	stmt, known := c.stmts[query]
-	if !known {
-		var err error
-		if stmt, err = c.PrepareContext(ctx, query); err != nil {
-			return nil, err
-		}
-		c.stmts[query] = stmt
+	if known {
+		return stmt, nil
 	}
+	stmt, err := c.PrepareContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	c.stmts[query] = stmt
 	return stmt, nil
 }
 

@@ -43,16 +43,21 @@ func Open(cfg Config, prepared ...string) (*Sessions, error) {
 		return nil, err
 	}
 	s := &Sessions{Config: cfg, patience: cfg.patience(dsn)}
+	connect := func(p pool) (db *sql.DB) {
+		if err == nil {
+			db, err = p.connect(dsn, cfg.Worker, prepared)
+		}
+		return db
+	}
+	claims, side, status := connect(cfg.claiming(dsn)), connect(cfg.beside(dsn)), connect(cfg.noting(dsn))
 	schema := cfg.migrating()
 	schema.read = dsn.ReadTimeout
-	var dbs [5]*sql.DB
-	for i, p := range []pool{cfg.claiming(dsn), cfg.beside(dsn), cfg.noting(dsn), cfg.lookingUp(), schema} {
-		if dbs[i], err = p.connect(dsn, cfg.Worker, prepared); err != nil {
-			return nil, err
-		}
+	s.lookups, s.schema = connect(cfg.lookingUp()), connect(schema)
+	if err != nil {
+		return nil, err
 	}
-	s.Claims, s.Side, s.lookups, s.schema = sqlx.NewDb(dbs[0], "mysql"), sqlx.NewDb(dbs[1], "mysql"), dbs[3], dbs[4]
-	s.status = newStatusWriter(dbs[2], &s.commits, s.commitLimit()+noteGrace)
+	s.Claims, s.Side = sqlx.NewDb(claims, "mysql"), sqlx.NewDb(side, "mysql")
+	s.status = newStatusWriter(status, &s.commits, s.commitLimit()+noteGrace)
 	return s, nil
 }
 

@@ -152,20 +152,23 @@ func (c *Cluster) Move(t testing.TB, slot, from, to int) {
 		t.Fatal(err)
 	}
 	Eventually(t, "the slot to arrive", func() bool {
-		for _, i := range []int{from, to} {
-			shards, err := c.Direct[i].ClusterShards(t.Context()).Result()
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, s := range shards {
-				has := slices.ContainsFunc(s.Slots, func(r redis.SlotRange) bool { return r.Start <= int64(slot) && int64(slot) <= r.End })
-				if has && s.Nodes[0].ID != c.IDs[to] {
-					return false
-				}
-			}
-		}
-		return true
+		return c.OwnerAt(t, from, slot) == c.IDs[to] && c.OwnerAt(t, to, slot) == c.IDs[to]
 	})
+}
+
+// OwnerAt returns the ID of the master of a slot as a node knows it, or "".
+func (c *Cluster) OwnerAt(t testing.TB, node, slot int) string {
+	t.Helper()
+	shards, err := c.Direct[node].ClusterShards(t.Context()).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range shards {
+		if slices.ContainsFunc(s.Slots, func(r redis.SlotRange) bool { return r.Start <= int64(slot) && int64(slot) <= r.End }) {
+			return s.Nodes[0].ID
+		}
+	}
+	return ""
 }
 
 // introduce assigns a node its slots, if it is a master, and introduces it to the first node.
