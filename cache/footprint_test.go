@@ -92,7 +92,7 @@ func TestFootprint(t *testing.T) {
 			}
 			m := newMemory(Config{Memory: Memory{Size: 1 << 24}}.WithDefaults())
 			m.obey(verdict{open: true})
-			n := min(max(100, 1<<20/footprint("", value(), nil)), 4000)
+			n := min(max(100, 1<<19/footprint("", value(), nil)), 2000)
 			before := heapAlloc()
 			for i := range n {
 				var names []string

@@ -24,11 +24,20 @@ func envName(flag string) string {
 	return "UNSTALE_" + name
 }
 
-// settings matches the flags that have a variable: those that many calls have in common. Others
-// belong to one call, such as --json.
-var settings = regexp.MustCompile("^((mysql|redis|audit)-.*|console(-.*)?|log-format|log-level|map|definer|long-transaction|lookup-timeout|" +
-	"listen|worker|message-key|wake-channel|wake-interval|idle-interval|claim-timeout|batch-rows|batch-keys|" +
-	"max-attempts|retry-delay|journal-retention|lock-retention|spot-checks|sweep-share)$")
+// settings are the flags that have a variable, with those of settingPrefixes: those that many calls
+// have in common. Others belong to one call, such as --json.
+var (
+	settings = strings.Fields("console log-format log-level map definer long-transaction lookup-timeout " +
+		"listen worker message-key wake-channel wake-interval idle-interval claim-timeout batch-rows batch-keys " +
+		"max-attempts retry-delay journal-retention lock-retention spot-checks sweep-share")
+	settingPrefixes = []string{"mysql-", "redis-", "audit-", "console-"}
+)
+
+// isSetting reports whether a flag has a variable.
+func isSetting(flag string) bool {
+	return slices.Contains(settings, flag) ||
+		slices.ContainsFunc(settingPrefixes, func(prefix string) bool { return strings.HasPrefix(flag, prefix) })
+}
 
 // noEnv marks settings that belong to one call of a command and have no variable there.
 const noEnv = "unstale-no-env"
@@ -55,10 +64,10 @@ func showEnv(cmd *cobra.Command) {
 // envNames returns the variables of a flag: none if it belongs to one call. A secret also has one
 // for a file.
 func envNames(f *pflag.Flag) []string {
-	name := envName(f.Name)
-	if f.Annotations[noEnv] != nil || !settings.MatchString(f.Name) {
+	if f.Annotations[noEnv] != nil || !isSetting(f.Name) {
 		return nil
 	}
+	name := envName(f.Name)
 	if _, ok := f.Value.(*secret); ok {
 		return []string{name, name + credentials.SecretSuffix}
 	}
@@ -151,14 +160,22 @@ var foreign = regexp.MustCompile(`^UNSTALE_(TEST_.*|(.*_)?SERVICE_(HOST|PORT.*)|
 // warnVariables lists variables with the prefix of this program that belong to no flag, usually
 // because of a misspelling: they have no effect.
 func warnVariables(cmd *cobra.Command, p process) error {
+	var named []string
+	for _, pair := range p.Vars() {
+		if name, _, _ := strings.Cut(pair, "="); strings.HasPrefix(name, "UNSTALE_") && !foreign.MatchString(name) {
+			named = append(named, name)
+		}
+	}
+	if len(named) == 0 {
+		return nil
+	}
 	known := []string{"UNSTALE_SERVERS_DIR"} // which package servers reads
 	for _, one := range withAllBelow(cmd.Root()) {
 		one.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, envNames(f)...) })
 	}
 	var unknown, meant []string
-	for _, pair := range p.Vars() {
-		name, _, _ := strings.Cut(pair, "=")
-		if !strings.HasPrefix(name, "UNSTALE_") || slices.Contains(known, name) || foreign.MatchString(name) {
+	for _, name := range named {
+		if slices.Contains(known, name) {
 			continue
 		}
 		unknown = append(unknown, name)

@@ -3,6 +3,7 @@ package keyspace_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -25,24 +26,19 @@ func TestMatcher(t *testing.T) {
 	matched := 0
 	for round := range 300 {
 		patterns := make([]string, 1+random.IntN(60))
+		globs := make([]protocol.Glob, len(patterns))
 		start := strings.Repeat("p", round%3*40) // beyond what is filed
 		for i := range patterns {
 			patterns[i] = start + text("ab:*?", 12)
+			var err error
+			if globs[i], err = protocol.CompileGlob(patterns[i]); err != nil {
+				t.Fatal(err)
+			}
 		}
 		match := mustMatch(t, patterns)
 		for range 200 {
 			name := start + text("ab:", 14)
-			want := -1
-			for i, p := range patterns {
-				g, err := protocol.CompileGlob(p)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if g.Match(name) {
-					want = i
-					break
-				}
-			}
+			want := slices.IndexFunc(globs, func(g protocol.Glob) bool { return g.Match(name) })
 			if got := match(name); got != want {
 				t.Fatalf("%q matches number %d, want %d of %q", name, got, want, patterns)
 			}
