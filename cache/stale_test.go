@@ -166,7 +166,7 @@ func TestEarlyRefresh(t *testing.T) {
 // load)), for Fetch and FetchMany.
 func TestEarlyRefreshIsTheFormulas(t *testing.T) {
 	t.Parallel()
-	const calls, took = 400, 5 * time.Second
+	const calls, took = 1000, 5 * time.Second
 	for _, beta := range []float64{0.5, 1, 2} {
 		for _, left := range []time.Duration{time.Second, 5 * time.Second, 15 * time.Second} {
 			synctest.Test(t, func(t *testing.T) {

@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
-# goose allocates four megabytes for about every fourth line of a migration, if the program has the
-# race detector. It looks for the end of each statement with a buffer of 4 MiB for each line, from a
-# sync.Pool, and the race detector makes a sync.Pool drop a quarter of what is put back, on purpose.
-# Tests that migrate a database each therefore spend their time in garbage collections, although the
-# same code without -race allocates one buffer. Lines between StatementBegin and StatementEnd take no
-# buffer, and a schema that is copied from the first database takes no parser.
+# In a program that was built with the race detector, goose allocates 4 MiB for about every fourth
+# line of a migration. To find the end of a statement, it takes a buffer of 4 MiB from a sync.Pool for
+# each line. With -race, a sync.Pool drops a quarter of what is put back, on purpose. Tests that each
+# migrate a database then collect garbage for much of their time. Without -race, the same code
+# allocates one buffer. Lines between StatementBegin and StatementEnd take no buffer.
 #
 # Seen: goose 3.28.0, Go 1.26. `goose validate` of one migration with one CREATE TABLE of 1,000
 # columns, in garbage collections of Go (the figures vary a little):

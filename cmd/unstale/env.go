@@ -15,7 +15,7 @@ import (
 )
 
 // envName returns the environment variable of a flag: --mysql-dsn and MYSQL_DSN are one name. Flags
-// of this program have the prefix UNSTALE_, so that another program's MAP or LISTEN has no effect.
+// of this program have the prefix UNSTALE_: another program's MAP or LISTEN must have no effect.
 func envName(flag string) string {
 	name := strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 	if strings.HasPrefix(name, "MYSQL_") || strings.HasPrefix(name, "REDIS_TLS") || strings.HasPrefix(name, "REDIS_URL") || strings.HasPrefix(name, "REDIS_DB_") {
@@ -24,8 +24,8 @@ func envName(flag string) string {
 	return "UNSTALE_" + name
 }
 
-// settings are the flags that have a variable, with those of settingPrefixes: those that many calls
-// have in common. Others belong to one call, such as --json.
+// settings, and flags that begin with one of settingPrefixes, have a variable: many calls have them
+// in common. Other flags belong to one call, such as --json.
 var (
 	settings = strings.Fields("console log-format log-level map definer long-transaction lookup-timeout " +
 		"listen worker message-key wake-channel wake-interval idle-interval claim-timeout batch-rows batch-keys " +
@@ -160,22 +160,14 @@ var foreign = regexp.MustCompile(`^UNSTALE_(TEST_.*|(.*_)?SERVICE_(HOST|PORT.*)|
 // warnVariables lists variables with the prefix of this program that belong to no flag, usually
 // because of a misspelling: they have no effect.
 func warnVariables(cmd *cobra.Command, p process) error {
-	var named []string
-	for _, pair := range p.Vars() {
-		if name, _, _ := strings.Cut(pair, "="); strings.HasPrefix(name, "UNSTALE_") && !foreign.MatchString(name) {
-			named = append(named, name)
-		}
-	}
-	if len(named) == 0 {
-		return nil
-	}
 	known := []string{"UNSTALE_SERVERS_DIR"} // which package servers reads
 	for _, one := range withAllBelow(cmd.Root()) {
 		one.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, envNames(f)...) })
 	}
 	var unknown, meant []string
-	for _, name := range named {
-		if slices.Contains(known, name) {
+	for _, pair := range p.Vars() {
+		name, _, _ := strings.Cut(pair, "=")
+		if !strings.HasPrefix(name, "UNSTALE_") || slices.Contains(known, name) || foreign.MatchString(name) {
 			continue
 		}
 		unknown = append(unknown, name)

@@ -36,9 +36,9 @@ func withAppEnv(env map[string]string) map[string]string {
 	return all
 }
 
-// call runs a command line in this process. env, with APP_ENV, is all of its environment. Its worker
-// leaves the memory limit of this process alone, which has many more goroutines and the race
-// detector: garbage collection took half of the processor time.
+// call runs a command line in this process. env, with APP_ENV, is all of its environment, apart from
+// GOMEMLIMIT. A worker would otherwise limit the memory of all tests, which then take 70 % more
+// processor time, for garbage collection.
 func call(t testing.TB, env map[string]string, args ...string) result {
 	t.Helper()
 	env = withAppEnv(env)

@@ -357,9 +357,9 @@ func (s *Shards) Unconfirmed() bool {
 }
 
 // CannotTell reports whether what looks lost since a time could be slots that have moved. Outside of
-// a Cluster it never could. In a Cluster, it could in three cases: this Keyspace has never found
-// that nothing is missing; it saw the masters change within MovesSettle; or the time is within
-// nodesAgree, since the node that listed the masters could be behind the others.
+// a Cluster it never could. In a Cluster, it could until this Keyspace has first found that nothing
+// is missing, and for MovesSettle after it saw the masters change. It also could for nodesAgree
+// after that time: the node that listed the masters could be behind the others.
 func (s *Shards) CannotTell(since time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -127,8 +127,8 @@ const (
 	movesPause    = 500 * time.Millisecond
 )
 
-// A movesWait is the wait of a worker for which slots that have moved in a Redis Cluster may look
-// like a loss: see keyspace.Beacons.ConfirmMoved.
+// A movesWait is the wait of a worker while what looks lost may only be slots that have moved in a
+// Redis Cluster: see keyspace.Beacons.ConfirmMoved.
 type movesWait struct{ since, next time.Time }
 
 // awaitsMoves reports whether to compare again later, since what looks lost may be slots that have

@@ -443,8 +443,8 @@ func (l *LoopState) LastDrained() time.Time {
 	return l.drained
 }
 
-// heals reports whether the loop unlinks again what Redis has certainly lost. Entries may be stale
-// then. Its last step did not fail.
+// heals reports whether the loop unlinks again what Redis has certainly lost, and its last step did
+// not fail. Entries may be stale then.
 func (l *LoopState) heals() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

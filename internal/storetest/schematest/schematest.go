@@ -38,8 +38,9 @@ type TB interface {
 
 // Up brings the empty database of db to the newest version of the schema. Only the first call of a
 // test binary runs the migrations; the others create the tables that it left, in a fifth of the
-// time: see findings/goose-parses-with-the-race-detector.sh. Tests of the migrations themselves
-// call [migrations.Up].
+// time. With the race detector, goose also allocates much while it parses them: see
+// findings/goose-parses-with-the-race-detector.sh. Tests of the migrations themselves call
+// [migrations.Up].
 func Up(t TB, db *sql.DB) {
 	t.Helper()
 	if err := up(t.Context(), db); err != nil {
