@@ -106,7 +106,7 @@ func buildProgram(t *testing.T) string {
 // processes made one load.
 func wantOneLoad(t *testing.T, details map[string]any) {
 	t.Helper()
-	for _, name := range []string{"memory_hit", "redis_hit", "redis_hit_with_tag", "miss", "miss_with_tag", "warm_up"} {
+	for _, name := range []string{"memory_hit", "redis_hit", "redis_hit_with_tag", "miss", "miss_with_tag", "miss_over_link", "warm_up"} {
 		if p, _ := details[name].(pair); p.Ours <= 0 || p.Floor <= 0 || p.Ratio <= 0 || p.Unit == "" {
 			t.Errorf("%s: %v", name, details[name])
 		} else if correct := p.Correct > 0 && p.CorrectRatio > 0; correct != (name != "memory_hit") {

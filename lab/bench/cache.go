@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"net"
 	"runtime"
 	"slices"
 	"strconv"
@@ -25,6 +26,8 @@ const (
 	cacheRounds = 40     // of each pair in a run
 	memoryCalls = 20_000 // of each kind in a round
 	redisCalls  = 500    // the same
+	linkCalls   = 20     // the same
+	linkDelay   = 500 * time.Microsecond
 	memoryKeys  = 1000
 	// patientTimeout is a Timeout that a busy machine does not reach: a command that was given up
 	// would be no figure.
@@ -126,6 +129,9 @@ func readThrough(ctx context.Context, cfg Config) (r *Report, err error) {
 	}
 	hit, err := besideRedis(ctx, cfg, client, details)
 	if err == nil {
+		err = missOverLink(ctx, cfg, *options, details)
+	}
+	if err == nil {
 		err = besideOtter(ctx, cfg, client, details)
 	}
 	if err == nil {
@@ -191,8 +197,6 @@ func besideRedis(ctx context.Context, cfg Config, client *redis.Client, details 
 	if err := floorStore(ctx, client, "bare", someProduct); err != nil {
 		return pair{}, err
 	}
-	n := 0
-	next := func(name string) string { n++; return name + strconv.Itoa(n) }
 	for suffix, tag := range map[string]string{"": "", "_with_tag": "t"} {
 		key, policy := "k"+suffix, cache.Static
 		if tag != "" {
@@ -209,11 +213,7 @@ func besideRedis(ctx context.Context, cfg Config, client *redis.Client, details 
 		if err != nil {
 			return pair{}, err
 		}
-		misses, err := cfg.beside("miss"+suffix, redisCalls, ways{
-			floor:   func() error { return floorMiss(ctx, client, next("bare")) },
-			correct: func() error { return correct.miss(ctx, next("correct"), tag) },
-			ours:    func() error { _, err := cache.Fetch(ctx, c, next("k"), loadProduct, policy); return err },
-		})
+		misses, err := cfg.beside("miss"+suffix, redisCalls, missWays(ctx, c, correct, "miss"+suffix, tag, policy))
 		if err != nil {
 			return pair{}, err
 		}
@@ -226,6 +226,51 @@ func besideRedis(ctx context.Context, cfg Config, client *redis.Client, details 
 		return pair{}, fmt.Errorf("%d hits in Redis and %d misses that were stored, want %d and %d", s.L2Hits, s.Sets, want, want+2)
 	}
 	return untagged, nil
+}
+
+// missWays are the ways to miss a key that nobody has asked for.
+func missWays(ctx context.Context, c *cache.Cache, correct correctReader, name, tag string, policy *cache.Policy) ways {
+	n := 0
+	next := func(kind string) string { n++; return kind + name + strconv.Itoa(n) }
+	return ways{
+		floor:   func() error { return floorMiss(ctx, correct.Client, next("bare")) },
+		correct: func() error { return correct.miss(ctx, next("correct"), tag) },
+		ours:    func() error { _, err := cache.Fetch(ctx, c, next("k"), loadProduct, policy); return err },
+	}
+}
+
+// missOverLink measures misses where each answer of Redis takes linkDelay longer.
+func missOverLink(ctx context.Context, cfg Config, options redis.Options, details map[string]any) (err error) {
+	var dialer net.Dialer
+	options.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dialer.DialContext(ctx, network, addr)
+		return slowConn{conn}, err
+	}
+	client := redis.NewClient(&options)
+	defer func() { err = errors.Join(err, client.Close()) }()
+	defer keepAlive(ctx, client)()
+	c, err := newReader(cache.Config{Redis: client})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	correct := newCorrectReader(client)
+	if err := correct.load(ctx); err != nil {
+		return err
+	}
+	details["miss_over_link"], err = cfg.beside("miss_over_link", linkCalls, missWays(ctx, c, correct, "link", "", cache.Static))
+	return err
+}
+
+// A slowConn delays what it reads.
+type slowConn struct{ net.Conn }
+
+func (c slowConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	for end := time.Now().Add(linkDelay); time.Now().Before(end); { // a sleep would take a millisecond
+		runtime.Gosched()
+	}
+	return n, err
 }
 
 // floorRead does GET and decode.

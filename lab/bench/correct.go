@@ -97,12 +97,9 @@ func (r correctReader) read(ctx context.Context, key, tag string) (v product, er
 	return v, json.Unmarshal(value[:len(value)-1], &v)
 }
 
-// miss does what a read of a key that is not stored needs: the read, the lease with the version of
-// the tag, and the fill.
+// miss does what a read of a key that is not stored needs, if the reader expects that: the lease
+// with the version of the tag, which would return a stored value, and the fill.
 func (r correctReader) miss(ctx context.Context, key, tag string) error {
-	if _, err := r.read(ctx, key, tag); !errors.Is(err, redis.Nil) {
-		return fmt.Errorf("read %s, which is not stored: %w", key, err)
-	}
 	var lease, stamp *redis.Cmd
 	var answered func() error
 	if _, err := r.Pipelined(ctx, func(p redis.Pipeliner) error {

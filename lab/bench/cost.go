@@ -27,13 +27,16 @@ var costRates = []int{20, 100, 500}
 type service struct {
 	name   string
 	worker *worker.Config // nil: no worker
+	floor  bool           // the floor, in the place of workers
 	hints  bool           // the application publishes one after each commit
 }
 
 var services = []service{
 	{name: "none"},
 	{name: "poll", worker: &worker.Config{WakeChannel: "-"}},
+	{name: "floor_poll", floor: true},
 	{name: "hints", worker: &worker.Config{}, hints: true},
+	{name: "floor_hints", floor: true, hints: true},
 	{name: "hints_10ms", worker: &worker.Config{WakeInterval: 10 * time.Millisecond}, hints: true},
 }
 
@@ -88,6 +91,7 @@ func costs(ctx context.Context, cfg Config) (r *Report, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, b.app.Close()) }()
+	s.AddHook(b.at) // the floor uses this client
 	for run := range cfg.Runs {
 		fmt.Fprintf(cfg.Progress, "run %d of %d\n", run+1, cfg.Runs)
 		for _, rate := range costRates {
@@ -100,6 +104,9 @@ func costs(ctx context.Context, cfg Config) (r *Report, err error) {
 	}
 	return b.report(), nil
 }
+
+// none reports whether nothing processes the commits.
+func (s service) none() bool { return s.worker == nil && !s.floor }
 
 // commitsAt returns how many commits of a trial are counted, and how many come before them.
 func commitsAt(cfg Config, rate int) (warm, counted int) {
@@ -124,7 +131,7 @@ func (b *costBench) round(ctx context.Context, rate int) error {
 		if err != nil {
 			return fmt.Errorf("%s, %d/s: %w", s.name, rate, err)
 		}
-		if s.worker == nil {
+		if s.none() {
 			none = c
 		}
 		c.Worker -= none.Worker
@@ -157,7 +164,7 @@ func (b *costBench) try(ctx context.Context, s service, rate int) (c cost, err e
 	if err != nil {
 		return c, err
 	}
-	if s.worker == nil {
+	if s.none() {
 		_, err = b.shop.db.ExecContext(ctx, "DELETE FROM cache_outbox")
 		return c, err
 	}
@@ -168,6 +175,9 @@ func (b *costBench) try(ctx context.Context, s service, rate int) (c cost, err e
 
 // start runs workers until the caller calls the returned function. It does so after an error too.
 func (b *costBench) start(ctx context.Context, s service) (stop func() error, err error) {
+	if s.floor {
+		return floorShop{b.shop}.serve(ctx, b.at, s.hints)
+	}
 	var stops []func() error
 	stop = func() error {
 		var errs []error
@@ -212,7 +222,7 @@ func (b *costBench) commits(ctx context.Context, s service, rate, from, to int) 
 	_, err := paced(ctx, time.Second/time.Duration(rate), to-from, latencyHands, func(ctx context.Context, i int) error {
 		return b.transact(ctx, from+i, s.hints)
 	})
-	if err != nil || s.worker == nil {
+	if err != nil || s.none() {
 		return err
 	}
 	return b.at.await(ctx, from, to)
