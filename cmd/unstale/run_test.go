@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"os"
 	"regexp"
+	"runtime"
+	"runtime/debug"
 	"strings"
 	"syscall"
 	"testing"
@@ -338,5 +340,22 @@ func TestStartsBeforeMySQL(t *testing.T) {
 	r.wantExit(exitFail) // it is there now, and has no such database
 	if !r.log.has("Unknown database 'shop'") {
 		t.Errorf("log:\n%s", r.log)
+	}
+}
+
+// The soft memory limit is above what is in use: a heap at its limit is collected without a pause.
+func TestMemoryLimitFollowsTheHeap(t *testing.T) {
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
+	used := make([]byte, 2*memoryLimit)
+	runtime.GC()
+	limitMemory(t.Context())
+	runtime.KeepAlive(used)
+	if limit := debug.SetMemoryLimit(-1); limit < int64(len(used))+garbageRoom {
+		t.Errorf("%d bytes are in use, and the limit is %d", len(used), limit)
+	}
+	runtime.GC()
+	limitMemory(t.Context())
+	if limit := debug.SetMemoryLimit(-1); limit < memoryLimit || limit >= 2*memoryLimit {
+		t.Errorf("the limit is %d after the memory was freed", limit)
 	}
 }

@@ -63,9 +63,14 @@ var newer = regexp.MustCompile(`(?s)    BEGIN\n      DECLARE unstale_rows .*?\n 
 // older returns the trigger without these parts. For a trigger without a tree, this is the trigger
 // that earlier versions created from the same map. It equals t if they had no defect.
 func (t Trigger) older() *Trigger {
-	t.Body = newer.ReplaceAllString(t.Body, "")
+	if slices.ContainsFunc(newerWords, func(word string) bool { return strings.Contains(t.Body, word) }) {
+		t.Body = newer.ReplaceAllString(t.Body, "")
+	}
 	return &t
 }
+
+// newerWords has one of each part of newer, which takes a hundred times as long.
+var newerWords = []string{"unstale_rows", "/*+ SET_VAR", "SET STATEMENT", "LOCK IN SHARE MODE", "unstale_tree", "AS CHAR) <=> CAST(NEW"}
 
 // SQL returns the statement that creates the trigger.
 func (t Trigger) SQL(name string, definer Account) string {
