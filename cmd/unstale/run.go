@@ -139,8 +139,8 @@ func (r *runCommand) completeWorker(p process, log *slog.Logger) (err error) {
 }
 
 // memoryLimit is up to where the heap may grow before garbage is collected more often. It is not a
-// bound: a batch of rows within the limits of a map needs less. garbageRoom is how much more than
-// what the latest collection has left it may have at least.
+// bound: a batch of rows within the limits of a map needs less. garbageRoom is the least room for
+// garbage above the live heap.
 const (
 	memoryLimit = 72 << 20
 	garbageRoom = 32 << 20
@@ -175,7 +175,7 @@ func (r *runCommand) runWorker(ctx context.Context, p process, log *slog.Logger)
 	if _, set := p.Env("GOMEMLIMIT"); !set { // or Go has read it
 		following, end := context.WithCancel(ctx)
 		defer end()
-		limitMemory(following)
+		limitMemory(following) // before anything is allocated
 		go sleep.Every(following, time.Second, limitMemory)
 	}
 	sent, err := newSpans(ctx, r.tracing, r.worker.Name, log)

@@ -241,9 +241,9 @@ func missWays(ctx context.Context, c *cache.Cache, correct correctReader, name, 
 
 // missOverLink measures misses where each answer of Redis takes linkDelay longer.
 func missOverLink(ctx context.Context, cfg Config, options redis.Options, details map[string]any) (err error) {
-	var dialer net.Dialer
+	dial := redis.NewDialer(&options)
 	options.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := dialer.DialContext(ctx, network, addr)
+		conn, err := dial(ctx, network, addr)
 		return slowConn{conn}, err
 	}
 	client := redis.NewClient(&options)
@@ -258,7 +258,11 @@ func missOverLink(ctx context.Context, cfg Config, options redis.Options, detail
 	if err := correct.load(ctx); err != nil {
 		return err
 	}
-	details["miss_over_link"], err = cfg.beside("miss_over_link", linkCalls, missWays(ctx, c, correct, "link", "", cache.Static))
+	misses, err := cfg.beside("miss_over_link", linkCalls, missWays(ctx, c, correct, "link", "", cache.Static))
+	if s, want := c.Statistics(), uint64(cfg.calls(linkCalls)); err == nil && s.Sets != want {
+		err = fmt.Errorf("%d misses were stored, want %d", s.Sets, want)
+	}
+	details["miss_over_link"] = misses
 	return err
 }
 

@@ -123,7 +123,7 @@ func costTotal(cfg Config) (n int) {
 	return n
 }
 
-// round lets each service process commits at a rate, in shuffled order.
+// round lets each service process commits at a rate.
 func (b *costBench) round(ctx context.Context, rate int) error {
 	var none cost
 	for _, s := range services {
@@ -175,9 +175,6 @@ func (b *costBench) try(ctx context.Context, s service, rate int) (c cost, err e
 
 // start runs workers until the caller calls the returned function. It does so after an error too.
 func (b *costBench) start(ctx context.Context, s service) (stop func() error, err error) {
-	if s.floor {
-		return floorShop{b.shop}.serve(ctx, b.at, s.hints)
-	}
 	var stops []func() error
 	stop = func() error {
 		var errs []error
@@ -185,6 +182,13 @@ func (b *costBench) start(ctx context.Context, s service) (stop func() error, er
 			errs = append(errs, stop())
 		}
 		return errors.Join(errs...)
+	}
+	if s.floor {
+		stopFloor, err := floorShop{b.shop}.serve(ctx, b.at, s.hints)
+		if err == nil {
+			stops = append(stops, stopFloor)
+		}
+		return stop, err
 	}
 	for n := 0; s.worker != nil && n < b.cfg.Workers; n++ {
 		stopOne, err := b.shop.serveWith(ctx, fmt.Sprintf("server-%d", n), b.at, *s.worker)
