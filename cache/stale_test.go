@@ -162,8 +162,8 @@ func TestEarlyRefresh(t *testing.T) {
 	})
 }
 
-// The probability of an early refresh is that of XFetch: exp(-left / (beta * duration of the
-// load)), for Fetch and FetchMany.
+// The probability of an early refresh follows XFetch: exp(-left / (beta * duration of the load)),
+// for Fetch and FetchMany.
 func TestEarlyRefreshIsTheFormulas(t *testing.T) {
 	t.Parallel()
 	const calls, took = 1000, 5 * time.Second

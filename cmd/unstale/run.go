@@ -138,17 +138,17 @@ func (r *runCommand) completeWorker(p process, log *slog.Logger) (err error) {
 	return r.page.complete(r.mysql, r.redis, log)
 }
 
-// memoryLimit is up to where the heap may grow before garbage is collected more often. It is not a
-// bound: a batch of rows within the limits of a map needs less. garbageRoom is the least room for
-// garbage above the live heap.
+// memoryLimit is the size up to which the heap may grow before garbage is collected more often. It
+// is not a bound: a batch of rows within the limits of a map needs less. garbageRoom is the least
+// room for garbage above the live heap.
 const (
 	memoryLimit = 72 << 20
 	garbageRoom = 32 << 20
 )
 
-// limitMemory sets Go's soft memory limit. The buffers of connections to each of 64 masters, for
-// example, take 64 MiB: below a fixed limit of 72 MiB, collections would take several times as much
-// processor time as the work.
+// limitMemory sets Go's soft memory limit to memoryLimit, or to garbageRoom above the live heap if
+// that is more. The buffers of connections to 64 masters, for example, take 64 MiB: with a fixed
+// limit of 72 MiB, garbage collection would take several times as much processor time as the work.
 func limitMemory(context.Context) {
 	live := []runtimemetrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	runtimemetrics.Read(live)
@@ -175,7 +175,6 @@ func (r *runCommand) runWorker(ctx context.Context, p process, log *slog.Logger)
 	if _, set := p.Env("GOMEMLIMIT"); !set { // or Go has read it
 		following, end := context.WithCancel(ctx)
 		defer end()
-		limitMemory(following) // before anything is allocated
 		go sleep.Every(following, time.Second, limitMemory)
 	}
 	sent, err := newSpans(ctx, r.tracing, r.worker.Name, log)
@@ -255,7 +254,7 @@ func (r *runCommand) work(ctx context.Context, log *slog.Logger, w *worker.Worke
 	signal.Notify(hup, syscall.SIGHUP)
 	defer func() {
 		signal.Stop(hup)
-		close(hup) // nobody sends after Stop
+		close(hup) // no signal is sent to it after Stop
 	}()
 	go func() {
 		for range hup {

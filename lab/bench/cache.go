@@ -190,8 +190,8 @@ func besideRedis(ctx context.Context, cfg Config, client *redis.Client, details 
 		return pair{}, err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
-	correct := newCorrectReader(client)
-	if err := correct.load(ctx); err != nil {
+	correct, err := newCorrectReader(ctx, client)
+	if err != nil {
 		return pair{}, err
 	}
 	if err := floorStore(ctx, client, "bare", someProduct); err != nil {
@@ -254,8 +254,8 @@ func missOverLink(ctx context.Context, cfg Config, options redis.Options, detail
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
-	correct := newCorrectReader(client)
-	if err := correct.load(ctx); err != nil {
+	correct, err := newCorrectReader(ctx, client)
+	if err != nil {
 		return err
 	}
 	misses, err := cfg.beside("miss_over_link", linkCalls, missWays(ctx, c, correct, "link", "", cache.Static))

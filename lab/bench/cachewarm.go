@@ -31,8 +31,8 @@ func warmUp(ctx context.Context, cfg Config, client *redis.Client, details map[s
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
 	defer keepAlive(ctx, client)()
-	correct := newCorrectReader(client)
-	if err := correct.load(ctx); err != nil {
+	correct, err := newCorrectReader(ctx, client)
+	if err != nil {
 		return err
 	}
 	n := max(warmKeys/cfg.Scale, 1)

@@ -26,18 +26,15 @@ type correctReader struct {
 	lease, fill, stamp *redis.Script
 }
 
-func newCorrectReader(client *redis.Client) correctReader {
-	return correctReader{client, redis.NewScript(protocol.LeaseScript), redis.NewScript(protocol.FillScript), redis.NewScript(protocol.StampScript)}
-}
-
-// load stores the scripts, which are then sent by their hashes.
-func (r correctReader) load(ctx context.Context) error {
+// newCorrectReader also stores the scripts, which are then sent by their hashes.
+func newCorrectReader(ctx context.Context, client *redis.Client) (correctReader, error) {
+	r := correctReader{client, redis.NewScript(protocol.LeaseScript), redis.NewScript(protocol.FillScript), redis.NewScript(protocol.StampScript)}
 	for _, s := range []*redis.Script{r.lease, r.fill, r.stamp} {
-		if err := s.Load(ctx, r.Client).Err(); err != nil {
-			return err
+		if err := s.Load(ctx, client).Err(); err != nil {
+			return r, err
 		}
 	}
-	return nil
+	return r, nil
 }
 
 const correctLife = 10 * time.Second // of a lease, as keepAlive permits
